@@ -1,0 +1,1 @@
+"""Configuration and the adapters to where a job runs."""

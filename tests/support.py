@@ -1,0 +1,30 @@
+"""Seeded inputs, small data sets and the places of reference material, shared by the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+GOLDEN = Path(__file__).parent / "golden"
+SHARED = Path(__file__).parents[2] / "shared"  # real images and reference runs, where they are at hand
+
+
+def uniform_images(count, height, width, seed) -> np.ndarray:
+    """(N, 3, H, W) float32 in [-1, 1)."""
+    return np.random.RandomState(seed).uniform(-1, 1, (count, 3, height, width)).astype(np.float32)
+
+
+def colour_folder(
+    root: Path, *, classes=("blue", "green", "red"), per_class=4, size=(20, 24), seed=0
+) -> Path:
+    """A folder of class folders whose classes differ by colour: a network learns them in a few steps."""
+    rng = np.random.default_rng(seed)
+    for label, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for index in range(per_class):
+            pixels = rng.integers(0, 120, (*size, 3))
+            pixels[..., label % 3] += 60 + 70 * (label // 3)
+            Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{index}.png")
+    return root
