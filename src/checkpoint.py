@@ -1,0 +1,139 @@
+"""Strict loading of weights into a network, and saving: `.npz` of Google, `.ckpt` and `.safetensors` alike.
+
+Every Parameter is filled exactly once and every array of the file is used, or nothing is changed. MindSpore's
+own `load_param_into_net` only returns what did not match.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from src.array_io import Weight, differences
+from src.convert import google_weights
+from src.errors import UserError
+from src.npz_file import open_npz
+from src.npz_map import HEAD_PARAMS
+from src.weight_file import open_weights, write_weights
+
+log = logging.getLogger(__name__)
+
+# What MindSpore's training checkpoints hold besides the network.
+STATE_PREFIXES = (
+    "accum.",
+    "accumulated.",
+    "adam_m.",
+    "adam_v.",
+    "learning_rate_group",
+    "moment1.",
+    "moment2.",
+    "moments.",
+    "stat.",
+    "weight_decay_group",
+)
+STATE_NAMES = (
+    "beta1_power",
+    "beta2_power",
+    "current_iterator_step",
+    "epoch_num",
+    "global_step",
+    "last_overflow_iterator_step",
+    "learning_rate",
+    "loss_scale",
+    "momentum",
+    "scale_sense",
+    "step_num",
+    "weight_decay",
+)
+
+
+def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool = False) -> dict:
+    """Fill all Parameters of `net` from a weight file.
+
+    Args:
+        net: a network of the zoo.
+        path: Google's `.npz`, or a `.ckpt` or `.safetensors` file.
+        replace_head: leave out the head of the file and set the head of `net` to zeros, as in fine-tuning.
+
+    Returns:
+        The record of the file: what `convert` writes, or an empty dictionary for files of other programs.
+
+    Raises:
+        UserError: the file is missing, damaged or does not fit; `net` is unchanged then.
+    """
+    params = {param.name: param for param in net.get_parameters()}
+    with _open(Path(path)) as (weights, record):
+        state = [name for name in weights if name not in params and _is_state(name)]
+        if state:
+            log.debug("%s: left out %d arrays of training state, such as %s", path, len(state), state[0])
+        found = {name: weight.shape for name, weight in weights.items() if name not in state}
+        wanted = {name: tuple(param.shape) for name, param in params.items()}
+        _settle_head(path, wanted, found, replace_head)
+        problem = differences(wanted, found)
+        if problem:
+            raise UserError(f"{path} does not fit the network: {problem}")
+        if Path(path).suffix == ".npz":
+            for name in wanted:
+                weights[name].load()  # a flipped byte shows in reading only: find it before `net` changes
+        for name in wanted:
+            params[name].set_data(ms.Tensor(weights[name].load()))
+    if replace_head:
+        for name in HEAD_PARAMS:
+            params[name].set_data(ms.Tensor(np.zeros(params[name].shape, np.float32)))
+    return record
+
+
+def read_record(path: str | os.PathLike) -> dict:
+    """Return what a weight file says of itself (network, class_num, normalisation); empty if it says nothing.
+
+    Raises:
+        UserError: the file is missing, damaged or something else.
+    """
+    with _open(Path(path)) as (_, record):
+        return record
+
+
+def save_network(net: nn.Cell, path: str | os.PathLike, record: Mapping) -> None:
+    """Write all Parameters of `net` and the record as `.ckpt` or `.safetensors`."""
+    weights = [Weight(p.name, tuple(p.shape), p.asnumpy, str(p.dtype).lower()) for p in net.get_parameters()]
+    write_weights(path, weights, record)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[tuple[dict[str, Weight], dict]]:
+    """Yield name -> array to be loaded, and the record, of any kind of weight file."""
+    if path.suffix == ".npz":
+        with open_npz(path) as npz:
+            weights, record = google_weights(npz)
+            yield {weight.name: weight for weight in weights}, record
+    else:
+        with open_weights(path) as file:
+            yield {n: Weight(n, s, lambda n=n: file.read(n)) for n, s in file.shapes.items()}, file.record
+
+
+def _settle_head(path, wanted: dict[str, tuple], found: dict[str, tuple], replace_head: bool) -> None:
+    """Compare the class counts; take the head out of both tables when it is to be replaced."""
+    weight = HEAD_PARAMS[0]
+    ours, theirs = wanted.get(weight, (0,))[0], found.get(weight, (0,))[0]
+    if replace_head:
+        for name in HEAD_PARAMS:
+            del wanted[name]
+            found.pop(name, None)
+    elif ours and theirs and ours != theirs:
+        raise UserError(
+            f"{path} has a head of {theirs} classes and the network one of {ours}; "
+            f"build the network with {theirs} classes, or replace the head (replace_head)"
+        )
+    action = "dropped" if replace_head else "kept"
+    log.info("%s: head %s, %d classes in the file and %d in the network", path, action, theirs, ours)
+
+
+def _is_state(name: str) -> bool:
+    return name in STATE_NAMES or name.startswith(STATE_PREFIXES)

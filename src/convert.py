@@ -1,0 +1,69 @@
+"""Google's `.npz` into this project's weight files; needs no MindSpore."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from src.array_io import BLOCK_BYTES, Weight
+from src.errors import UserError
+from src.npz_file import NpzFile, open_npz
+from src.npz_map import GOOGLE_MEAN, GOOGLE_STD, map_bit
+from src.weight_file import write_weights
+
+RECORD_FORMAT = 1
+
+
+def google_weights(npz: NpzFile) -> tuple[list[Weight], dict]:
+    """Return the arrays of a BiT file under our names and in our axis order, not yet loaded, and the record.
+
+    Raises:
+        UserError: the file is no BiT of the zoo.
+    """
+    try:
+        architecture, params = map_bit(npz.shapes)
+        network = architecture.name
+    except UserError as error:
+        raise UserError(f"{npz.path}: {error}") from None
+    weights = [Weight(name, shape, partial(_load, npz, key, axes)) for key, name, axes, shape in params]
+    record = {
+        "format": RECORD_FORMAT,
+        "network": network,
+        "class_num": architecture.class_num,
+        "image_mean": list(GOOGLE_MEAN),
+        "image_std": list(GOOGLE_STD),
+        "source": npz.path.name,
+        "sha256": _sha256(npz.path),
+    }
+    return weights, record
+
+
+def convert(npz_path: str | os.PathLike, weight_path: str | os.PathLike) -> dict:
+    """Write a BiT `.npz` as `.ckpt` or `.safetensors` and return the record that travels in it.
+
+    Raises:
+        UserError: the input is no whole BiT file of the zoo, or the output cannot be written or is the input.
+    """
+    if Path(npz_path).resolve() == Path(weight_path).resolve():
+        raise UserError(f"{npz_path} would be overwritten by its own conversion; choose another output")
+    with open_npz(npz_path) as npz:
+        weights, record = google_weights(npz)
+        write_weights(weight_path, weights, record)
+    return record
+
+
+def _load(npz: NpzFile, key: str, axes: tuple[int, ...] | None) -> np.ndarray:
+    array = npz.read(key)
+    return array if axes is None else array.transpose(axes)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        for block in iter(partial(stream.read, BLOCK_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()

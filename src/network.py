@@ -1,0 +1,83 @@
+"""The zoo: every network by name. The architectures of BiT stand in `src/npz_map.py`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import partial
+
+from mindspore import amp, nn
+
+from src.bit import BiT
+from src.errors import UserError
+from src.npz_map import BIT_ARCHITECTURES, GOOGLE_MEAN, GOOGLE_STD
+
+NETWORKS = {
+    name: partial(BiT, units=units, width=width) for name, (units, width) in BIT_ARCHITECTURES.items()
+}
+
+GOOGLE_NORMALISATION = {"image_mean": GOOGLE_MEAN, "image_std": GOOGLE_STD}
+
+AMP_LEVELS = ("O0", "O1", "O2", "O3", "auto")
+
+
+def canonical_name(name: str) -> str:
+    """The zoo's name of a network: `BiT-M-R50x1` and `BiT-S-R50x1-ILSVRC2012` are `bit_r50x1`.
+
+    Raises:
+        UserError: the zoo has no such network; names the nearest and lists all.
+    """
+    google = re.fullmatch(r"BiT-[SML]-(R\d+x\d+)(-.+)?", name, re.IGNORECASE)
+    short = f"bit_{google[1]}".lower() if google else name.lower()
+    if short in NETWORKS:
+        return short
+    nearest = difflib.get_close_matches(short, NETWORKS, n=1, cutoff=0.0)[0]
+    raise UserError(
+        f"no network is called '{name}'; did you mean '{nearest}'? There are: {', '.join(NETWORKS)}"
+    )
+
+
+def get_network(
+    name: str, *, num_classes: int, image_size: int | tuple[int, int] | None = None, **overrides
+) -> nn.Cell:
+    """Build a network of the zoo with fresh weights and a zero head.
+
+    Args:
+        name: a name of `NETWORKS`, or Google's, such as `BiT-M-R50x1`.
+        num_classes: number of logits, K.
+        image_size: side, or (height, width), in pixels. BiT takes any size and needs none.
+        **overrides: arguments of the network's Cell that replace the table's, such as `width=2`.
+
+    Returns:
+        Cell that turns images of shape (N, 3, H, W) into logits of shape (N, K).
+
+    Raises:
+        UserError: an unknown name or override, or a size or class count below 1.
+    """
+    network = NETWORKS[canonical_name(name)]
+    if not isinstance(num_classes, int) or num_classes < 1:
+        raise UserError(f"num_classes wants a whole number from 1 up and got {num_classes!r}")
+    sides = (image_size,) if isinstance(image_size, int) else tuple(image_size or ())
+    if any(not isinstance(side, int) or side < 1 for side in sides) or len(sides) > 2:
+        raise UserError(
+            f"image_size wants a side or (height, width) in pixels, from 1 up, and got {image_size!r}"
+        )
+    unknown = sorted(set(overrides) - set(network.keywords))
+    if unknown:
+        raise UserError(f"{name} has no argument {', '.join(unknown)}; it has {', '.join(network.keywords)}")
+    return network(num_classes=num_classes, **overrides)
+
+
+def set_amp_level(network: nn.Cell, level: str) -> nn.Cell:
+    """Mixed precision with float16 by MindSpore's rules; norms and weight standardisation stay in float32.
+
+    Args:
+        network: a network of the zoo, before its first call.
+        level: one of `AMP_LEVELS`.
+
+    Returns:
+        The Cell to call; its output is float32.
+    """
+    if level not in AMP_LEVELS:
+        raise UserError(f"amp_level wants one of {', '.join(AMP_LEVELS)} and got {level!r}")
+    return amp.auto_mixed_precision(network, level)
