@@ -1,0 +1,100 @@
+"""Decode any image file to RGB, or say which file is broken and why.
+
+Pillow decodes, because it reports a damaged file as an exception and its resize is the one of published
+accuracies. EXIF orientation is ignored, as in the published input pipelines. Pillow's `draft` mode is not
+used, because it changes pixels.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Union
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from src.errors import UserError
+
+EXTENSIONS = (
+    ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo",
+    ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # an MPO is a JPEG to Pillow
+
+Source = Union[str, "os.PathLike[str]", bytes]
+
+
+class BadImageError(UserError):
+    """One image file cannot be read. The text names the file and the reason."""
+
+
+def decode_image(source: Source) -> Image.Image:
+    """Decode an image file, whatever its extension says, to an RGB image.
+
+    Alpha is dropped, CMYK is converted, of an animation the first frame is taken. Grey images of 16 bits keep
+    their high byte, as Pillow does with 16-bit colour.
+
+    Args:
+        source: path of the file, or its content.
+
+    Raises:
+        BadImageError: the file is missing, truncated, too large to be honest, or no image of a known format.
+    """
+    with _opened(source) as image:
+        return _to_rgb(image)
+
+
+def image_size(source: Source) -> tuple[int, int]:
+    """Return (height, width) from the header. Raises `BadImageError` like `decode_image`."""
+    with _opened(source) as image:
+        return image.height, image.width
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[Image.Image]:
+    """Open an image; whatever goes wrong in the body of `with` becomes a `BadImageError`."""
+    try:
+        if isinstance(source, bytes):
+            file, size = io.BytesIO(source), len(source)
+        else:
+            file, status = Path(source), Path(source).stat()
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+                raise ValueError("it is not a regular file")
+        if size == 0:
+            raise ValueError("the file is empty")
+        with Image.open(file, formats=FORMATS) as image:
+            yield image
+    except Exception as error:  # on damaged data Pillow raises any type, from struct.error to KeyError
+        name = f"of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
+        raise BadImageError(f"cannot read image {name}: {_reason(error)}; repair or remove it") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"it is none of {', '.join(FORMATS)}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, (OSError, ValueError, SyntaxError, Image.DecompressionBombError)) and str(error):
+        return " ".join(str(error).split())
+    return repr(error)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no fixed range, save it with 8 bits")
+    if image.mode.startswith("I"):  # convert("RGB") would clip everything above 255
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 0xFFFF:
+            raise ValueError("its pixels have more than 16 bits, save it with 8 bits")
+        image = Image.fromarray((values >> 8).astype(np.uint8))
+    image.load()
+    if image.format == "JPEG" and image.mode == "RGB":
+        return image  # saves a copy
+    image.info.pop("transparency", None)  # convert() would warn about it
+    return image.convert("RGB")

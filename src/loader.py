@@ -1,0 +1,251 @@
+"""Batches for training and evaluation, decoded in threads (Pillow releases the GIL).
+
+Every random draw is a pure function of the seed and of the position in the stream, so that the result does
+not depend on the number of threads and any step can be made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+from PIL import Image
+
+from src.errors import UserError
+from src.image_io import BadImageError
+from src.mixup import draw_lambda, mixup
+from src.transforms import Transform, check_statistics, normalise
+
+log = logging.getLogger(__name__)
+
+PREFETCH = 2  # whole batches that are decoded ahead
+PADDING = -1  # label, and index, of a row that holds no image
+SHUFFLE, AUGMENT, LAMBDA, PARTNERS = range(4)  # keep the random streams of one seed apart
+
+
+class Samples(Protocol):
+    """A data set, such as `ImageFolder` or `Cifar`."""
+
+    names: Sequence[str]
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+
+    def image(self, index: int) -> Image.Image:
+        """Return an RGB image or raise `BadImageError`."""
+
+
+class _Batches:
+    """What training and evaluation share: the rows of a rank, decoding in threads, the list of broken images.
+
+    Step s takes batch_size * device_num consecutive positions of the stream; rank r has every device_num-th
+    of them, from the r-th on. Subclasses say which samples they are (`indices`) and what each gives (`_row`).
+
+    Attributes:
+        bad_images: name and reason of each broken image that was skipped so far.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        transform: Transform,
+        *,
+        batch_size: int,
+        rank: int = 0,
+        device_num: int = 1,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_workers: int,
+        on_bad_image: str = "stop",
+    ):
+        if batch_size < 1 or num_workers < 1:
+            raise UserError(f"batch_size and num_workers start at 1, not {batch_size} and {num_workers}")
+        if not 0 <= rank < device_num:
+            raise UserError(f"the rank must be in 0..{device_num - 1} for {device_num} devices, not {rank}")
+        if on_bad_image not in ("stop", "skip"):
+            raise UserError(f"on_bad_image must be stop or skip, not {on_bad_image!r}")
+        check_statistics(mean, std)
+        self.bad_images: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._samples, self._transform = samples, transform
+        self._batch_size, self._rank, self._device_num = batch_size, rank, device_num
+        self._mean, self._std = mean, std
+        self._num_workers, self._skip = num_workers, on_bad_image == "skip"
+
+    def _positions(self, step: int) -> np.ndarray:
+        first = step * self._batch_size * self._device_num + self._rank
+        return first + self._device_num * np.arange(self._batch_size)
+
+    def _decode(self, index: int) -> Image.Image | None:
+        """Return an image, or nothing for a broken one that is to be skipped."""
+        name = self._samples.names[index]
+        if name in self.bad_images:
+            return None
+        try:
+            return self._samples.image(index)
+        except BadImageError as error:
+            if not self._skip:
+                raise BadImageError(f"{error}, or set on_bad_image to skip") from error
+            with self._lock:
+                if name not in self.bad_images:
+                    self.bad_images[name] = str(error)
+                    log.warning("skipped: %s", error)
+            return None
+
+    def _run(self, steps: Iterable[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield (step, float32 images (B, 3, h, w), int32 labels (B,)), decoding `PREFETCH` batches ahead."""
+        pool = ThreadPoolExecutor(self._num_workers, "decode")
+        pending = deque()
+        try:
+            for step in steps:
+                pending.append(self._submit(pool, step))
+                if len(pending) > PREFETCH:
+                    yield self._collect(*pending.popleft())
+            while pending:
+                yield self._collect(*pending.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, step: int):
+        images = np.zeros((self._batch_size, *self._transform.crop, 3), np.uint8)
+        labels = np.full(self._batch_size, PADDING, np.int32)
+
+        def fill(row: int, index: int, position: int) -> None:
+            found = self._row(index, position)
+            if found is not None:
+                images[row], labels[row] = found
+
+        plan = zip(self.indices(step).tolist(), self._positions(step).tolist())
+        return step, images, labels, [pool.submit(fill, row, *place) for row, place in enumerate(plan)]
+
+    def _collect(self, step: int, images: np.ndarray, labels: np.ndarray, rows: Iterable[Future]):
+        for row in rows:
+            row.result()
+        return step, normalise(images, self._mean, self._std), labels
+
+
+class TrainStream(_Batches):
+    """The endless stream of training images: pass after pass without a gap, each a new permutation.
+
+    Nothing is dropped: every image comes once in each pass, for any batch size and number of devices. A
+    data set smaller than the batch fills it several times (few-shot).
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        transform: Transform,
+        *,
+        seed: int,
+        class_num: int,
+        indices: Sequence[int] | None = None,
+        mixup: float = 0.0,
+        **options,
+    ):
+        """Prepare the stream; nothing is read yet.
+
+        Args:
+            samples: the data set.
+            transform: called with a generator that depends on `seed` and the position only.
+            seed: from 0 up, the same on all ranks.
+            class_num: width of the soft labels.
+            indices: the samples to use, by default all.
+            mixup: alpha of mixup's Beta distribution, 0 for none.
+            **options: batch_size, rank, device_num, mean, std, num_workers, on_bad_image (`stop`, or `skip`:
+                the next image that can be read takes the place).
+        """
+        super().__init__(samples, transform, **options)
+        self._chosen = np.arange(len(samples)) if indices is None else np.sort(indices)
+        highest = int(samples.labels[self._chosen].max())
+        if seed < 0 or mixup < 0:
+            raise UserError(f"seed and mixup must not be negative, not {seed} and {mixup}")
+        if highest >= class_num:
+            raise UserError(f"class_num is {class_num}, but the data set has class {highest}; raise it")
+        self._seed, self._class_num, self._alpha = seed, class_num, mixup
+        self._order: tuple[int, np.ndarray] = (-1, self._chosen)
+
+    def indices(self, step: int) -> np.ndarray:
+        """Return the samples of one step of this rank, shape (B,)."""
+        passes, offsets = np.divmod(self._positions(step), len(self._chosen))
+        chosen = np.empty(self._batch_size, np.int64)
+        for number in np.unique(passes):
+            rows = passes == number
+            chosen[rows] = self._pass(int(number))[offsets[rows]]
+        return chosen
+
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return one step: see `iterate`."""
+        (batch,) = self.iterate(step, step + 1)
+        return batch
+
+    def iterate(self, start_step: int, stop_step: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the steps in order: float32 images (B, 3, h, w), and labels.
+
+        The labels are int32 of shape (B,) or, with mixup, distributions: float32 of shape (B, class_num).
+
+        Raises:
+            BadImageError: an image cannot be read, and on_bad_image is `stop`.
+            UserError: no image can be read.
+        """
+        with closing(self._run(range(start_step, stop_step))) as batches:
+            for step, images, labels in batches:
+                yield self._mixed(step, images, labels) if self._alpha else (images, labels)
+
+    def _pass(self, number: int) -> np.ndarray:
+        known, order = self._order
+        if known != number:
+            order = np.random.default_rng((self._seed, SHUFFLE, number)).permutation(self._chosen)
+            self._order = (number, order)
+        return order
+
+    def _row(self, index: int, position: int) -> tuple[np.ndarray, int]:
+        place = np.searchsorted(self._chosen, index)
+        for candidate in chain(self._chosen[place:], self._chosen[:place]):
+            image = self._decode(candidate)
+            if image is not None:
+                rng = np.random.default_rng((self._seed, AUGMENT, position))
+                return self._transform(image, rng), self._samples.labels[candidate]
+        name, reason = next(iter(self.bad_images.items()))
+        raise UserError(f"none of {len(self._chosen)} training images can be read, such as {name}: {reason}")
+
+    def _mixed(self, step: int, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        lam = draw_lambda(self._alpha, np.random.default_rng((self._seed, LAMBDA, step)))
+        partners = np.random.default_rng((self._seed, PARTNERS, step, self._rank)).permutation(len(images))
+        one_hot = np.zeros((len(labels), self._class_num), np.float32)
+        one_hot[np.arange(len(labels)), labels] = 1
+        return mixup(images, one_hot, lam, partners)
+
+
+class EvalBatches(_Batches):
+    """All images once, over all ranks; every rank has the same number of batches.
+
+    Rows without an image (the end of the last batch; broken images with on_bad_image `skip`) are zeros with
+    label -1. The keywords are the `options` of `TrainStream`.
+    """
+
+    def __len__(self) -> int:
+        return -(-len(self._samples) // (self._batch_size * self._device_num))
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield float32 images (B, 3, h, w) and int32 labels (B,). Raises `BadImageError`."""
+        with closing(self._run(range(len(self)))) as batches:
+            for _, images, labels in batches:
+                images[labels == PADDING] = 0
+                yield images, labels
+
+    def indices(self, step: int) -> np.ndarray:
+        """Return the samples of one step of this rank, shape (B,); -1 is padding."""
+        positions = self._positions(step)
+        return np.where(positions < len(self._samples), positions, PADDING)
+
+    def _row(self, index: int, position: int) -> tuple[np.ndarray, int] | None:
+        image = None if index == PADDING else self._decode(index)
+        return None if image is None else (self._transform(image, None), self._samples.labels[index])
