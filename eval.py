@@ -1,0 +1,34 @@
+"""Evaluates saved weights: `python eval.py --checkpoint_path outputs/RUN/best.ckpt --dataset_path FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+
+from src.errors import run_main
+from src.model_utils.config import load_config
+
+
+def main(argv=None) -> int:
+    """Evaluate as the configuration says, print the accuracy; return the exit code."""
+
+    def run():
+        cfg = load_config(
+            argv,
+            prog="eval.py",
+            description="Evaluate saved weights on a folder of images, every image once.",
+        )
+        from src.evaluator import evaluate_checkpoint
+        from src.logging import get_logger
+
+        get_logger()
+        result = evaluate_checkpoint(cfg)
+        top5 = f"n/a ({result.class_num} classes)" if result.top5 is None else f"{result.top5:.6f}"
+        print(f"accuracy={result.top1:.6f}")
+        print(f"top5_accuracy={top5}")
+        print(f"evaluated {result.samples}/{result.total} images")
+
+    return run_main(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Device, mode and seed of the process. What one kind of device needs and others do not stands here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mindspore as ms
+
+from src.errors import UserError
+from src.model_utils import local_adapter
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where this process runs: `rank` of `device_num`, on device `device_id` of kind `device_target`."""
+
+    device_target: str
+    device_id: int
+    rank: int
+    device_num: int
+
+
+def init_context(*, device_target: str | None, device_id: int | None, seed: int) -> Runtime:
+    """Choose the device, GRAPH mode and MindSpore's seed. Call it before the first Cell is built.
+
+    Args:
+        device_target: CPU, GPU or Ascend; None takes what the installed MindSpore was built for.
+        device_id: number of the card; None takes DEVICE_ID of the environment, or 0.
+        seed: seeds the weights.
+
+    Raises:
+        UserError: the installed MindSpore has no such device.
+    """
+    target = device_target or ms.get_context("device_target")
+    device = local_adapter.get_device_id() if device_id is None else device_id
+    try:
+        ms.set_device(target, device)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"device_target {target} with device_id {device} cannot be used here: {reason}"
+        ) from error
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(seed)
+    return Runtime(device_target=target, device_id=device, rank=0, device_num=1)

@@ -1,0 +1,114 @@
+"""Evaluating saved weights on a user's images."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from src import dataset
+from src.checkpoint import load_pretrained, read_record
+from src.class_map import CLASS_MAP, check_class_order, read_class_map
+from src.context import init_context
+from src.errors import UserError
+from src.eval_engine import evaluate
+from src.network import GOOGLE_NORMALISATION, canonical_name, get_network, set_amp_level
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Fractions of one; `top5` is None with fewer than five classes. `total` counts broken images, too."""
+
+    top1: float
+    top5: float | None
+    samples: int
+    total: int
+    class_num: int
+
+
+def evaluate_checkpoint(cfg) -> EvalResult:
+    """Evaluate the weights of `checkpoint_path` as their own record says; the configuration must not deny it.
+
+    Raises:
+        UserError: the weights, the images and the configuration do not belong together.
+    """
+    runtime = init_context(device_target=cfg.device_target, device_id=cfg.device_id, seed=cfg.seed)
+    path = Path(cfg.checkpoint_path or cfg.pretrained)
+    if not path.name:
+        raise UserError("checkpoint_path is not set; give the weights to evaluate: --checkpoint_path FILE")
+    record = read_record(path)
+    name = _agreed(
+        "backbone", canonical_name(cfg.backbone) if cfg.backbone else None, record.get("network"), path
+    )
+    if name is None:
+        raise UserError(f"{path} does not say which network it is; set backbone")
+
+    class_names = _class_names(path, record)
+    samples = dataset.open_eval(cfg, class_names)
+    if class_names is not None:
+        check_class_order(class_names, samples.class_names)
+    class_num = _agreed("class_num", cfg.class_num, record.get("class_num"), path) or len(samples.class_names)
+    if class_num < len(samples.class_names) or (
+        class_num > len(samples.class_names) and not cfg.allow_unused_classes
+    ):
+        raise UserError(
+            f"{path} has {class_num} classes and the data has {len(samples.class_names)}"
+            + (
+                "; set allow_unused_classes to true if that is meant"
+                if class_num > len(samples.class_names)
+                else ""
+            )
+        )
+
+    crop = dataset.eval_crop(cfg, record.get("eval_image_size"), samples.typical_size())
+    interpolation = record.get("interpolation", cfg.interpolation)
+    chosen = {
+        key: tuple(_agreed(key, cfg[key], record.get(key), path) or family)
+        for key, family in GOOGLE_NORMALISATION.items()
+    }
+    network = get_network(name, num_classes=class_num, image_size=crop)
+    load_pretrained(network, path)
+    log.info("network: %s, %d classes, from %s", name, class_num, path)
+    log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *crop, cfg.amp_level)
+    batches = dataset.eval_batches(
+        cfg,
+        samples,
+        crop=crop,
+        interpolation=interpolation,
+        mean=chosen["image_mean"],
+        std=chosen["image_std"],
+        runtime=runtime,
+    )
+    result = evaluate(set_amp_level(network, cfg.amp_level), batches)
+    if not result["samples"]:
+        raise UserError(f"none of {len(samples)} images can be read, such as {samples.names[0]}")
+    return EvalResult(**result, total=len(samples), class_num=class_num)
+
+
+def _agreed(key: str, wanted, known, path: Path):
+    """What the configuration and the weights say of `key`, when one is silent or both say the same."""
+    if wanted is None or known is None:
+        return known if wanted is None else wanted
+    if isinstance(wanted, (str, int)):
+        same = wanted == known
+    else:
+        same = np.shape(wanted) == np.shape(known) and np.allclose(wanted, known)
+    if not same:
+        raise UserError(f"{key} is {wanted}, but {path} was made with {known}; leave {key} out")
+    return wanted
+
+
+def _class_names(path: Path, record: dict) -> tuple[str, ...] | None:
+    """The classes that the weights were trained on: by their record, and by the class map beside them."""
+    inside = record.get("class_names")
+    beside = path.with_name(CLASS_MAP)
+    if not beside.exists():
+        return None if inside is None else tuple(inside)
+    names = read_class_map(beside)
+    if inside is not None:
+        check_class_order(inside, names)
+    return names

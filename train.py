@@ -1,0 +1,29 @@
+"""Trains a network: `python train.py --config_path config/bit_finetune.yml --dataset_path FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+
+from src.errors import run_main
+from src.model_utils.config import load_config
+
+
+def main(argv=None) -> int:
+    """Train as the configuration says; return the exit code."""
+
+    def run():
+        cfg = load_config(
+            argv,
+            prog="train.py",
+            description="Fine-tune or train a network on a folder of images.",
+            required=("backbone", "dataset_path"),
+        )
+        from src.trainer import train  # after the checks: MindSpore takes seconds to import
+
+        train(cfg)
+
+    return run_main(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
