@@ -14,7 +14,7 @@ from src.errors import ArgumentParser, run_main
 from src.weight_file import open_weights
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv=None) -> int:
     """Parse the arguments, convert, print one summary; return the exit code."""
     return run_main(lambda: _run(argv))
 

@@ -114,7 +114,7 @@ class StateMonitor(Callback):
         step, clock = len(self.losses), self._clock()
         if step == 1:
             log.info("compile time used=%.2fs", clock - self.started)
-            self.line = self.epoch = (1, clock)
+            self.line = self.epoch = (0, clock)
         if not math.isfinite(loss):
             raise UserError(
                 f"the loss is {loss} at step {step} of {len(self.lr)} (learning rate {self.lr[step - 1]:g}); "
@@ -130,12 +130,13 @@ class StateMonitor(Callback):
             run_context.request_stop()
 
     def _write_line(self, step: int, clock: float, end_of_epoch: bool) -> None:
-        steps = step - self.line[0]
-        per_step = (clock - self.line[1]) / max(steps, 1)
-        fps = self.batch_size / per_step if per_step else 0.0
-        if steps:
+        timed = step - max(self.line[0], 1)  # the first step is compilation
+        per_step = (clock - self.line[1]) / max(timed, 1)
+        fps = self.batch_size / per_step if timed else 0.0
+        if timed:
             self.fps.append(fps)
-        loss = sum(self.losses[-max(steps, 1) :]) / max(steps, 1)
+        losses = self.losses[self.line[0] :]
+        loss = sum(losses) / len(losses)
         if end_of_epoch:
             where = f"epoch[{(step - 1) // self.steps_per_epoch}], epoch time: {clock - self.epoch[1]:.2f}s"
         else:

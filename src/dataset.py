@@ -139,14 +139,14 @@ def eval_batches(
 
 
 class StepSource:
-    """Feeds a `GeneratorDataset` with the steps of a run, an epoch an iteration.
+    """Feeds a `GeneratorDataset` with the steps of `epochs` epochs, an epoch an iteration.
 
     MindSpore reports an exception of a generator as pages of its own text. This one ends the epoch instead
     and keeps the exception in `error`, for `raise_error` to raise where the user sees it whole.
     """
 
-    def __init__(self, stream: TrainStream, *, steps_per_epoch: int, total_steps: int):
-        self._batches = stream.iterate(0, total_steps)
+    def __init__(self, stream: TrainStream, *, steps_per_epoch: int, epochs: int):
+        self._batches = stream.iterate(0, steps_per_epoch * epochs)
         self._steps_per_epoch = steps_per_epoch
         self.error: Exception | None = None
 
@@ -157,8 +157,6 @@ class StepSource:
         for _ in range(self._steps_per_epoch):
             try:
                 batch = next(self._batches)
-            except StopIteration:
-                return
             except Exception as error:
                 self.error = error
                 return
@@ -176,6 +174,7 @@ class StepSource:
 
 def as_dataset(source: StepSource) -> ds.GeneratorDataset:
     """Wrap whole batches for `Model.train`: columns image (N, 3, H, W) float32 and label."""
+    ds.config.set_prefetch_size(1)  # the stream decodes ahead itself; 16 more batches would fill the memory
     return ds.GeneratorDataset(
         source, ["image", "label"], shuffle=False, num_parallel_workers=1, python_multiprocessing=False
     )

@@ -67,7 +67,8 @@ def train(cfg) -> TrainResult:
 
     parts = {"mean": mean, "std": std, "runtime": runtime}
     stream = dataset.train_stream(cfg, samples, recipe, indices=indices, class_num=class_num, **parts)
-    steps = dataset.StepSource(stream, steps_per_epoch=steps_per_epoch, total_steps=len(lr))
+    epochs = -(-len(lr) // steps_per_epoch)
+    steps = dataset.StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
 
     forward = set_amp_level(network, cfg.amp_level)
     optimizer = get_optimizer(
@@ -116,7 +117,7 @@ def train(cfg) -> TrainResult:
         steps_per_epoch=steps_per_epoch,
         log_every=cfg.log_every,
     )
-    _run(step, steps, epochs=-(-len(lr) // steps_per_epoch), callbacks=[evaluation, monitor])
+    _run(step, steps, epochs=epochs, callbacks=[evaluation, monitor])
     if stream.bad_images:
         log.warning("left out %d broken images of %d", len(stream.bad_images), num_images)
     log.info("saved in %s", folder)

@@ -1,0 +1,101 @@
+import logging
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from src.callback import Evaluation, StateMonitor
+from src.errors import UserError
+
+
+class Loss(float):
+    def asnumpy(self):
+        return np.float32(self)
+
+
+def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, accuracies=None, losses=None):
+    """Call the callbacks as `Model.train` does; returns them, the saved files and the log lines."""
+    caplog.set_level(logging.INFO, logger="src.callback")
+    saved, scores = [], iter(accuracies or [])
+    evaluation = Evaluation(
+        evaluate=(lambda: {"top1": next(scores), "top5": None, "samples": 9}) if accuracies else None,
+        save=lambda path, step, result: saved.append((path.name, step, result and result["top1"])),
+        folder=tmp_path,
+        every=every,
+        total_steps=steps,
+    )
+    lr = np.linspace(0.1, 0.1 * steps, steps)
+    monitor = StateMonitor(
+        evaluation=evaluation, lr=lr, batch_size=8, steps_per_epoch=steps_per_epoch, log_every=log_every
+    )
+    stopped = []
+    monitor.on_train_begin(None)
+    for step in range(steps):
+        loss = losses[step] if losses else step + 1.0
+        context = SimpleNamespace(
+            original_args=lambda loss=loss: SimpleNamespace(net_outputs=Loss(loss)),
+            request_stop=lambda: stopped.append(True),
+        )
+        evaluation.on_train_step_end(context)
+        monitor.on_train_step_end(context)
+    monitor.on_train_end(None)
+    assert stopped == [True]
+    return evaluation, saved, [record.getMessage() for record in caplog.records]
+
+
+def test_the_lines_have_the_form_that_users_grep(tmp_path, caplog):
+    _, _, lines = drive(
+        tmp_path, caplog, steps=4, steps_per_epoch=2, every=2, log_every=2, accuracies=[0.25, 0.5]
+    )
+    number = r"\d+\.\d\d"
+
+    def epoch(index, loss, lr, accuracy):
+        return (
+            rf"epoch\[{index}\], epoch time: {number}s, per step time: \d+\.\d\d\d\ds, "
+            rf"loss={loss:.6f}, lr={lr:.6f}, fps={number}, accuracy={accuracy:.6f}, eval_cost={number}"
+        )
+
+    expected = [
+        rf"compile time used={number}s",
+        epoch(0, 1.5, 0.2, 0.25),
+        epoch(1, 3.5, 0.4, 0.5),
+        rf"training time used={number}s",
+        r"last_metric\[0\.50000\]",
+        rf"ip\[[\d.]+\], mean_fps\[{number}\]",
+    ]
+    assert len(lines) == len(expected)
+    for text, pattern in zip(lines, expected):
+        assert re.fullmatch(pattern, text), text
+
+
+def test_long_epochs_get_lines_in_between_and_short_ones_share_a_line(tmp_path, caplog):
+    _, _, lines = drive(tmp_path, caplog, steps=7, steps_per_epoch=100, log_every=3)
+    assert [line.split(",")[0] for line in lines[1:-2]] == ["step[3/7]", "step[6/7]", "epoch[0]"]
+    caplog.clear()
+    _, _, lines = drive(tmp_path, caplog, steps=7, steps_per_epoch=1, log_every=3)
+    assert [line.split(",")[0] for line in lines[1:-2]] == ["epoch[2]", "epoch[5]", "epoch[6]"]
+
+
+def test_the_last_and_the_best_checkpoint_are_saved(tmp_path, caplog):
+    evaluation, saved, _ = drive(
+        tmp_path, caplog, steps=7, steps_per_epoch=7, every=3, accuracies=[0.5, 0.75, 0.25]
+    )
+    assert saved == [
+        *[("last.ckpt", 3, 0.5), ("best.ckpt", 3, 0.5)],
+        *[("last.ckpt", 6, 0.75), ("best.ckpt", 6, 0.75)],
+        ("last.ckpt", 7, 0.25),
+    ]
+    assert evaluation.best == {"top1": 0.75, "top5": None, "samples": 9, "step": 6}
+    assert evaluation.result["top1"] == 0.25
+
+
+def test_a_run_without_evaluation_still_saves_its_last_step(tmp_path, caplog):
+    _, saved, lines = drive(tmp_path, caplog, steps=3, steps_per_epoch=2)
+    assert saved == [("last.ckpt", 3, None)]
+    assert not [line for line in lines if "accuracy" in line or "last_metric" in line]
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, caplog):
+    with pytest.raises(UserError, match=r"the loss is nan at step 2 of 3 \(learning rate 0\.2\)"):
+        drive(tmp_path, caplog, steps=3, steps_per_epoch=3, losses=[1.0, float("nan"), 1.0])

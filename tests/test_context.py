@@ -1,0 +1,21 @@
+import pytest
+
+from src.context import init_context
+from src.errors import UserError
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="device_target Ascend with device_id 3 cannot be used here"):
+        init_context(device_target="Ascend", device_id=3, seed=1)
+
+
+def test_the_device_of_the_environment_is_taken(monkeypatch):
+    monkeypatch.setenv("DEVICE_ID", "0")
+    runtime = init_context(device_target=None, device_id=None, seed=1)
+    assert (runtime.device_target, runtime.device_id, runtime.rank, runtime.device_num) == ("CPU", 0, 0, 1)
+
+
+def test_a_device_of_the_environment_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setenv("DEVICE_ID", "one")
+    with pytest.raises(UserError, match="DEVICE_ID wants a whole number and holds 'one'"):
+        init_context(device_target="CPU", device_id=None, seed=1)

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+from support import colour_folder
+
+from src import dataset
+from src.context import Runtime
+from src.errors import UserError
+from src.model_utils.config import load_config
+
+
+def config(**keys):
+    return load_config([f"--{key}={value}" for key, value in keys.items()])
+
+
+@pytest.mark.parametrize(
+    ("keys", "image_size", "expected"),
+    [
+        ({}, (32, 32), ((160, 160), (128, 128), (128, 128))),
+        ({}, (375, 500), ((512, 512), (480, 480), (480, 480))),
+        ({"train_image_size": 64}, (32, 32), ((80, 80), (64, 64), (64, 64))),
+        ({"train_image_size": "48,96"}, (32, 32), ((60, 120), (48, 96), (48, 96))),
+        ({"train_resize_size": 40}, (32, 32), ((40, 40), (32, 32), (32, 32))),
+        (
+            {"train_resize_size": 36, "train_image_size": 32, "eval_image_size": 33},
+            (500, 500),
+            ((36, 36), (32, 32), (33, 33)),
+        ),
+    ],
+)
+def test_what_is_not_given_follows_from_the_hyperrule(keys, image_size, expected):
+    recipe = dataset.make_recipe(config(**keys), image_size=image_size, num_images=100)
+    assert (recipe.resize, recipe.crop, recipe.eval_crop) == expected
+
+
+def test_schedule_and_mixup_can_be_given():
+    given = config(schedule_steps="2,5,9", mixup=0.0)
+    recipe = dataset.make_recipe(given, image_size=(32, 32), num_images=50_000)
+    assert (recipe.steps, recipe.mixup) == ((2, 5, 9), 0.0)
+    recipe = dataset.make_recipe(config(), image_size=(32, 32), num_images=50_000)
+    assert (recipe.steps[-1], recipe.mixup) == (10_000, 0.1)
+
+
+def test_a_set_of_few_examples_is_small_for_the_hyperrule(tmp_path):
+    root = colour_folder(tmp_path / "train", per_class=5)
+    cfg = config(dataset_path=root, examples_per_class=2)
+    samples = dataset.open_train(cfg)
+    indices = dataset.few_shot(cfg, samples)
+    assert np.bincount(samples.labels[indices]).tolist() == [2, 2, 2]
+    assert dataset.few_shot(config(dataset_path=root), samples) is None
+
+
+@pytest.mark.parametrize("key", ["dataset_path", "eval_path"])
+def test_a_folder_that_is_not_set_is_named(key):
+    opener = {"dataset_path": dataset.open_train, "eval_path": lambda cfg: dataset.open_eval(cfg, None)}[key]
+    with pytest.raises(UserError, match=f"{key} is not set; .*--{key} FOLDER"):
+        opener(config())
+
+
+def stream_of(root, **keys):
+    cfg = config(dataset_path=root, batch_size=4, train_image_size=8, schedule_steps="1,5", **keys)
+    samples = dataset.open_train(cfg)
+    recipe = dataset.make_recipe(cfg, image_size=samples.typical_size(), num_images=len(samples))
+    runtime = Runtime(device_target="CPU", device_id=0, rank=0, device_num=1)
+    return dataset.train_stream(
+        cfg, samples, recipe, indices=None, class_num=3, mean=(127.5,) * 3, std=(127.5,) * 3, runtime=runtime
+    )
+
+
+def test_mindspore_reads_the_batches_of_the_stream_in_order(tmp_path):
+    stream = stream_of(colour_folder(tmp_path / "train", per_class=3))
+    source = dataset.StepSource(stream, steps_per_epoch=2, epochs=3)
+    loaded = dataset.as_dataset(source)
+    assert loaded.get_dataset_size() == 2
+    iterator = loaded.create_tuple_iterator(num_epochs=3, output_numpy=True)
+    rows = [row for _ in range(3) for row in iterator]
+    assert len(rows) == 6
+    for step, (images, labels) in enumerate(rows):
+        expected = stream.batch(step)
+        np.testing.assert_array_equal(images, expected[0])
+        np.testing.assert_array_equal(labels, expected[1])
+    source.raise_error()
+
+
+def test_a_broken_image_ends_the_stream_and_is_raised_where_the_user_sees_it(tmp_path):
+    root = colour_folder(tmp_path / "train", per_class=3)
+    (root / "red" / "1.png").write_bytes(b"no image")
+    source = dataset.StepSource(stream_of(root), steps_per_epoch=5, epochs=1)
+    rows = list(source)
+    assert len(rows) < 5
+    with pytest.raises(UserError, match=r"red/1\.png"):
+        source.raise_error()

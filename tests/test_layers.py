@@ -1,0 +1,60 @@
+"""The rule of the layers: which module of `src` may import what. One direction only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+
+PURE = {  # no MindSpore
+    "array_io", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert", "errors", "few_shot",
+    "image_folder", "image_io", "loader", "logging", "lr_generator", "metric", "mixup", "model_utils.config",
+    "model_utils.local_adapter", "model_utils.schema", "model_utils.values", "npz_file", "npz_map",
+    "safetensors_format", "transforms", "weight_file",
+}  # fmt: skip
+CELLS = {"bit", "cross_entropy", "optimizer", "train_step", "callback"}  # import pure modules alone
+ASSEMBLY = {"network", "checkpoint", "dataset", "context", "eval_engine"}  # import those and each other
+USE_CASES = {"trainer", "evaluator"}
+LEVEL = {name: level for level, names in enumerate((PURE, CELLS, ASSEMBLY, USE_CASES)) for name in names}
+
+
+def modules():
+    for path in sorted(SRC.rglob("*.py")):
+        if path.name != "__init__.py":
+            yield ".".join(path.relative_to(SRC).with_suffix("").parts), path
+
+
+def imported(path):
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return names
+
+
+def ours(names):
+    return {n[len("src.") :] for n in names if n.startswith("src.") and n[len("src.") :] in LEVEL}
+
+
+@pytest.mark.parametrize(("name", "path"), list(modules()), ids=[name for name, _ in modules()])
+def test_a_module_imports_downwards_only(name, path):
+    assert name in LEVEL, f"say in this test which layer src/{name.replace('.', '/')}.py belongs to"
+    names = imported(path)
+    above = {other for other in ours(names) if LEVEL[other] > LEVEL[name]}
+    if name in CELLS | USE_CASES:
+        above |= {other for other in ours(names) if LEVEL[other] == LEVEL[name] and name not in USE_CASES}
+    assert not above
+    if name in PURE:
+        assert not {n for n in names if n.split(".")[0] == "mindspore"}
+    if name not in USE_CASES and not name.startswith("model_utils"):
+        assert "model_utils.config" not in ours(names)
+
+
+@pytest.mark.parametrize("script", ["train", "eval", "convert_npz2ckpt"])
+def test_an_entry_script_is_short_and_has_a_main(script):
+    text = (SRC.parent / f"{script}.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 60
+    assert "def main(argv=None) -> int:" in text
