@@ -13,6 +13,7 @@ import numpy as np
 
 from src import bit_hyperrule
 from src.cifar import Cifar, detect_format
+from src.class_map import check_class_order
 from src.errors import UserError
 from src.few_shot import select_few_shot
 from src.image_folder import ImageFolder, eval_folder, train_folder
@@ -22,6 +23,9 @@ from src.transforms import BitEval, BitTrain
 log = logging.getLogger(__name__)
 
 
+INTERPOLATION = "BILINEAR"
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What BiT-HyperRule and the configuration together say. Sizes are (height, width) in pixels."""
@@ -29,6 +33,7 @@ class Recipe:
     resize: tuple[int, int]
     crop: tuple[int, int]
     eval_crop: tuple[int, int]
+    interpolation: str
     steps: tuple[int, ...]  # warm-up end, decay steps, end
     mixup: float
 
@@ -42,26 +47,49 @@ def open_train(cfg) -> ImageFolder | Cifar:
     return Cifar(cfg.dataset_path, name=name, train=True, label=cfg.cifar100_label)
 
 
-def open_eval(cfg, class_names: Sequence[str] | None) -> ImageFolder | Cifar:
-    """Open the evaluation images; labels follow `class_names`, the classes that a network was trained on."""
+def open_eval(
+    cfg, class_names: Sequence[str] | None, *, optional: bool = False
+) -> ImageFolder | Cifar | None:
+    """Open the evaluation images.
+
+    Args:
+        cfg: the configuration.
+        class_names: the classes that a network was trained on; the labels follow them.
+        optional: return None, with a warning, when `eval_path` is not set and nothing lies beside the
+            training images.
+    """
     root = cfg.eval_path or cfg.dataset_path
     _check_set(root, "eval_path", "the images to evaluate on")
     name = _format(cfg, root)
     if name == "imagefolder":
-        return ImageFolder(eval_folder(cfg.dataset_path or cfg.eval_path, cfg.eval_path), class_names)
-    return Cifar(root, name=name, train=False, label=cfg.cifar100_label)
+        try:
+            folder = eval_folder(cfg.dataset_path or cfg.eval_path, cfg.eval_path)
+        except UserError as error:
+            if cfg.eval_path or not optional:
+                raise
+            log.warning("no evaluation while training: %s", error)
+            return None
+        samples = ImageFolder(folder, class_names)
+    else:
+        samples = Cifar(root, name=name, train=False, label=cfg.cifar100_label)
+    if class_names is not None:
+        check_class_order(class_names, samples.class_names)
+    return samples
 
 
-def has_eval(cfg) -> bool:
-    """Tell whether there are evaluation images: by `eval_path`, or a split beside the training images."""
-    if cfg.eval_path:
-        return True
-    try:
-        open_eval(cfg, None)
-    except UserError as error:
-        log.warning("no evaluation while training: %s", error)
-        return False
-    return True
+def check_class_num(class_num: int | None, samples, *, allow_unused: bool) -> int:
+    """Return the class count of the network: `class_num`, or what the data has.
+
+    Raises:
+        UserError: the data has more classes, or fewer and that is not allowed.
+    """
+    found = len(samples.class_names)
+    if class_num is None or class_num == found or (class_num > found and allow_unused):
+        return class_num or found
+    more = ", or set allow_unused_classes to true" if class_num > found else ""
+    raise UserError(
+        f"the network has {class_num} classes and the data {found}; use a class_num and data that agree{more}"
+    )
 
 
 def few_shot(cfg, samples) -> np.ndarray | None:
@@ -91,6 +119,7 @@ def make_recipe(cfg, *, image_size: tuple[int, int], num_images: int) -> Recipe:
         resize=resize,
         crop=crop,
         eval_crop=_pair(cfg.eval_image_size) or crop,
+        interpolation=cfg.interpolation or INTERPOLATION,
         steps=tuple(cfg.schedule_steps or bit_hyperrule.schedule_steps(num_images)),
         mixup=bit_hyperrule.mixup_alpha(num_images) if cfg.mixup is None else cfg.mixup,
     )
@@ -106,7 +135,9 @@ def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, mean,
     """Assemble the endless stream of training batches of this rank."""
     return TrainStream(
         samples,
-        BitTrain(resize=recipe.resize, crop=recipe.crop, hflip=cfg.hflip, interpolation=cfg.interpolation),
+        BitTrain(
+            resize=recipe.resize, crop=recipe.crop, hflip=cfg.hflip, interpolation=recipe.interpolation
+        ),
         batch_size=cfg.batch_size,
         seed=cfg.seed,
         rank=runtime.rank,

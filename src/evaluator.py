@@ -49,23 +49,11 @@ def evaluate_checkpoint(cfg) -> EvalResult:
 
     class_names = _class_names(path, record)
     samples = dataset.open_eval(cfg, class_names)
-    if class_names is not None:
-        check_class_order(class_names, samples.class_names)
-    class_num = _agreed("class_num", cfg.class_num, record.get("class_num"), path) or len(samples.class_names)
-    if class_num < len(samples.class_names) or (
-        class_num > len(samples.class_names) and not cfg.allow_unused_classes
-    ):
-        raise UserError(
-            f"{path} has {class_num} classes and the data has {len(samples.class_names)}"
-            + (
-                "; set allow_unused_classes to true if that is meant"
-                if class_num > len(samples.class_names)
-                else ""
-            )
-        )
+    class_num = _agreed("class_num", cfg.class_num, record.get("class_num"), path)
+    class_num = dataset.check_class_num(class_num, samples, allow_unused=cfg.allow_unused_classes)
 
     crop = dataset.eval_crop(cfg, record.get("eval_image_size"), samples.typical_size())
-    interpolation = record.get("interpolation", cfg.interpolation)
+    interpolation = _agreed("interpolation", cfg.interpolation, record.get("interpolation"), path)
     chosen = {
         key: tuple(_agreed(key, cfg[key], record.get(key), path) or family)
         for key, family in GOOGLE_NORMALISATION.items()
@@ -78,7 +66,7 @@ def evaluate_checkpoint(cfg) -> EvalResult:
         cfg,
         samples,
         crop=crop,
-        interpolation=interpolation,
+        interpolation=interpolation or dataset.INTERPOLATION,
         mean=chosen["image_mean"],
         std=chosen["image_std"],
         runtime=runtime,

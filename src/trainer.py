@@ -16,6 +16,7 @@ from src.callback import Evaluation, StateMonitor
 from src.checkpoint import load_pretrained, save_network
 from src.class_map import CLASS_MAP, write_class_map
 from src.context import init_context
+from src.convert import RECORD_FORMAT
 from src.cross_entropy import CrossEntropy
 from src.errors import UserError
 from src.eval_engine import evaluate
@@ -42,33 +43,27 @@ class TrainResult:
 def train(cfg) -> TrainResult:
     """Train the network that the configuration describes, and save its last and its best checkpoint."""
     runtime = init_context(device_target=cfg.device_target, device_id=cfg.device_id, seed=cfg.seed)
-    network_name = canonical_name(cfg.backbone)
+    name = canonical_name(cfg.backbone)
 
     samples = dataset.open_train(cfg)
+    eval_samples = dataset.open_eval(cfg, samples.class_names, optional=True)
     indices = dataset.few_shot(cfg, samples)
     num_images = len(samples) if indices is None else len(indices)
-    class_num = check_class_num(cfg, samples)
+    class_num = dataset.check_class_num(cfg.class_num, samples, allow_unused=cfg.allow_unused_classes)
     recipe = dataset.make_recipe(cfg, image_size=samples.typical_size(), num_images=num_images)
+    lr = bit_staircase(cfg.lr_max, recipe.steps)
+    batch = cfg.batch_size * runtime.device_num
+    steps_per_epoch = max(1, num_images // batch)
+    epochs = -(-len(lr) // steps_per_epoch)
 
-    network = get_network(network_name, num_classes=class_num, image_size=recipe.crop)
+    network = get_network(name, num_classes=class_num, image_size=recipe.crop)
     source = {}
     if cfg.pretrained:
         source = load_pretrained(network, pretrained_file(cfg), replace_head=cfg.replace_head)
     mean, std = normalisation(cfg, source)
-
-    folder = make_run_folder(cfg)
-    get_logger(folder, runtime.rank)
-    lr = bit_staircase(cfg.lr_max, recipe.steps)
-    batch = cfg.batch_size * runtime.device_num
-    steps_per_epoch = max(1, num_images // batch)
-    _log_summary(cfg, runtime, network_name, network, samples, num_images, recipe, lr, folder)
-    (folder / "config.yml").write_text(config_to_yaml(cfg), encoding="utf-8")
-    write_class_map(folder / CLASS_MAP, samples.class_names)
-
-    parts = {"mean": mean, "std": std, "runtime": runtime}
-    stream = dataset.train_stream(cfg, samples, recipe, indices=indices, class_num=class_num, **parts)
-    epochs = -(-len(lr) // steps_per_epoch)
-    steps = dataset.StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
+    stream = dataset.train_stream(
+        cfg, samples, recipe, indices=indices, class_num=class_num, mean=mean, std=std, runtime=runtime
+    )
 
     forward = set_amp_level(network, cfg.amp_level)
     optimizer = get_optimizer(
@@ -76,38 +71,60 @@ def train(cfg) -> TrainResult:
     )
     step = TrainStep(nn.WithLossCell(forward, CrossEntropy()), optimizer, batch_split=cfg.batch_split)
 
-    test = None
-    if dataset.has_eval(cfg):
-        eval_samples = dataset.open_eval(cfg, samples.class_names)
-        batches = dataset.eval_batches(
-            cfg, eval_samples, crop=recipe.eval_crop, interpolation=cfg.interpolation, **parts
-        )
-        log.info("evaluation: %d images", len(eval_samples))
-
-        def test():
-            return evaluate(forward, batches)
-
     record = {
-        "format": 1,
-        "network": network_name,
+        "format": RECORD_FORMAT,
+        "network": name,
         "class_num": class_num,
         "class_names": list(samples.class_names),
         "image_mean": list(mean),
         "image_std": list(std),
         "eval_image_size": list(recipe.eval_crop),
-        "interpolation": cfg.interpolation,
+        "interpolation": recipe.interpolation,
         "pretrained": {key: source[key] for key in ("source", "sha256") if key in source},
     }
+    folder = make_run_folder(cfg)
+    get_logger(folder, runtime.rank)
+    (folder / "config.yml").write_text(config_to_yaml(cfg), encoding="utf-8")
+    write_class_map(folder / CLASS_MAP, samples.class_names)
+    count = sum(p.size for p in network.get_parameters())
+    for line in (
+        f"configuration: {cfg.config_path or 'defaults and command line'}",
+        f"run folder: {folder}",
+        f"device: {runtime.device_target} {runtime.device_id}, amp_level {cfg.amp_level}, seed {cfg.seed}",
+        f"network: {name}, {count:,} parameters, weights from {cfg.pretrained or 'scratch'}",
+        f"training: {num_images} images, {len(samples.class_names)} classes, from {cfg.dataset_path}",
+        f"evaluation: {len(eval_samples or ())} images",
+        f"recipe: {recipe}",
+        f"steps: {len(lr)} of {batch} images in {cfg.batch_split} parts, {steps_per_epoch} an epoch, "
+        f"lr_max {cfg.lr_max:g}",
+    ):
+        log.info("%s", line)
 
-    def save(path, at_step, result):
-        save_network(network, path, {**record, "step": at_step, "result": result})
+    test = save = None
+    if eval_samples is not None:
+        batches = dataset.eval_batches(
+            cfg,
+            eval_samples,
+            crop=recipe.eval_crop,
+            interpolation=recipe.interpolation,
+            mean=mean,
+            std=std,
+            runtime=runtime,
+        )
 
-    every = max(1, len(lr) // 10) if cfg.eval_every is None else cfg.eval_every
+        def test():
+            return evaluate(forward, batches)
+
+    if cfg.save_checkpoint and runtime.rank == 0:
+
+        def save(path, at_step, result):
+            save_network(network, path, {**record, "step": at_step, "result": result})
+
     evaluation = Evaluation(
         evaluate=test,
-        save=save if cfg.save_checkpoint and runtime.rank == 0 else None,
+        save=save,
         folder=folder,
-        every=every,
+        every=max(1, len(lr) // 10) if cfg.eval_every is None else cfg.eval_every,
         total_steps=len(lr),
     )
     monitor = StateMonitor(
@@ -117,6 +134,7 @@ def train(cfg) -> TrainResult:
         steps_per_epoch=steps_per_epoch,
         log_every=cfg.log_every,
     )
+    steps = dataset.StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
     _run(step, steps, epochs=epochs, callbacks=[evaluation, monitor])
     if stream.bad_images:
         log.warning("left out %d broken images of %d", len(stream.bad_images), num_images)
@@ -133,19 +151,6 @@ def _run(step: TrainStep, steps: dataset.StepSource, *, epochs: int, callbacks: 
     finally:
         steps.close()
     steps.raise_error()
-
-
-def check_class_num(cfg, samples) -> int:
-    """Class count of the network: `class_num`, or what the data has; the two must agree unless allowed."""
-    found = len(samples.class_names)
-    if cfg.class_num is None or cfg.class_num == found:
-        return found
-    if cfg.class_num > found and cfg.allow_unused_classes:
-        return cfg.class_num
-    raise UserError(
-        f"class_num is {cfg.class_num} and the data has {found} classes; leave class_num out"
-        + (", or set allow_unused_classes to true" if cfg.class_num > found else "")
-    )
 
 
 def pretrained_file(cfg) -> Path:
@@ -177,33 +182,3 @@ def make_run_folder(cfg) -> Path:
     except OSError as error:
         raise UserError(f"cannot create the folder {folder} of the run: {error.strerror}") from error
     return folder
-
-
-def _log_summary(cfg, runtime, network_name, network, samples, num_images, recipe, lr, folder) -> None:
-    log.info("configuration: %s", cfg.config_path or "defaults")
-    log.info("run folder: %s", folder)
-    log.info(
-        "device: %s %d, amp_level %s, seed %d",
-        runtime.device_target,
-        runtime.device_id,
-        cfg.amp_level,
-        cfg.seed,
-    )
-    count = sum(p.size for p in network.get_parameters())
-    log.info(
-        "network: %s, %s parameters, weights from %s", network_name, f"{count:,}", cfg.pretrained or "scratch"
-    )
-    log.info(
-        "training: %d images, %d classes, from %s", num_images, len(samples.class_names), cfg.dataset_path
-    )
-    log.info(
-        "recipe: resize %s, crop %s, batch %d in %d parts, %d steps %s, lr_max %g, mixup %g",
-        recipe.resize,
-        recipe.crop,
-        cfg.batch_size,
-        cfg.batch_split,
-        len(lr),
-        recipe.steps,
-        cfg.lr_max,
-        recipe.mixup,
-    )

@@ -174,7 +174,7 @@ def test_words_that_mean_false(from_yaml, text):
         ("run_name", ".."),
         ("run_name", "a/b"),
         ("run_name", "a\\b"),
-        ("interpolation", "null"),
+        ("dataset", "null"),
         ("save_checkpoint_path", ""),
         ("dataset_path", "~nobody_of_this_name/data"),
     ],

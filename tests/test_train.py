@@ -136,6 +136,7 @@ def test_the_accuracy_is_that_of_the_saved_weights(run, images):
         (["--backbone=bit_r50x1"], "backbone is bit_r50x1, but .* was made with bit_tiny"),
         (["--class_num=4"], "class_num is 4, but .* was made with 3"),
         (["--image_mean=120"], "image_mean is .* was made with"),
+        (["--interpolation=bicubic"], "interpolation is BICUBIC, but .* was made with BILINEAR"),
     ],
 )
 def test_a_configuration_that_denies_the_weights_is_refused(run, images, arguments, text, capsys):
@@ -196,8 +197,8 @@ def test_a_fine_tune_starts_from_the_files_body_and_a_zero_head(pretrained, imag
     ("changes", "text"),
     [
         ({"pretrained": "{tmp}/no_such.npz"}, "no_such.npz"),
-        ({"class_num": 4}, "class_num is 4 and the data has 3 classes"),
-        ({"class_num": 2}, "class_num is 2 and the data has 3 classes"),
+        ({"class_num": 4}, "the network has 4 classes and the data 3"),
+        ({"class_num": 2}, "the network has 2 classes and the data 3"),
         ({"backbone": "bit_tinny"}, "did you mean 'bit_tiny'"),
         ({"dataset_path": "{tmp}/nowhere"}, "nowhere"),
         ({"examples_per_class": 13}, "class blue has 12 images"),

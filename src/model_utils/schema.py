@@ -97,7 +97,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("train_image_size", "size", None, "training crop in pixels; null: BiT-HyperRule", ">= 1"),
         Key("train_resize_size", "size", None, "pixels before the crop; null: BiT-HyperRule", ">= 1"),
         Key("eval_image_size", "size", None, "evaluation image in pixels; null: BiT-HyperRule", ">= 1"),
-        Key("interpolation", "str", "BILINEAR", "filter of every resize",
+        Key("interpolation", "str", None, "filter of every resize; null: the checkpoint's, else BILINEAR",
             choices=("BILINEAR", "BICUBIC", "NEAREST", "LANCZOS")),
         Key("image_mean", "triple", None, "RGB mean in 0..255; null: the checkpoint's, else the network's"),
         Key("image_std", "triple", None, "RGB deviation in 0..255; null: as for image_mean", "> 0"),
