@@ -1,4 +1,4 @@
-"""Trains a network: `python train.py --config_path config/bit_finetune.yml --dataset_path FOLDER`."""
+"""Trains a network: `python train.py --config_path config/bit_cifar10.yml --dataset_path FOLDER`."""
 
 from __future__ import annotations
 
