@@ -16,11 +16,12 @@ def main(argv=None) -> int:
             argv,
             prog="eval.py",
             description="Evaluate saved weights on a folder of images, every image once.",
+            required=("checkpoint_path",),
         )
         from src.evaluator import evaluate_checkpoint
         from src.logging import get_logger
 
-        get_logger()
+        get_logger(stream=sys.stderr)  # standard output holds the answer alone
         result = evaluate_checkpoint(cfg)
         top5 = f"n/a ({result.class_num} classes)" if result.top5 is None else f"{result.top5:.6f}"
         print(f"accuracy={result.top1:.6f}")

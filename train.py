@@ -18,8 +18,10 @@ def main(argv=None) -> int:
             description="Fine-tune or train a network on a folder of images.",
             required=("backbone", "dataset_path"),
         )
+        from src.logging import get_logger
         from src.trainer import train  # after the checks: MindSpore takes seconds to import
 
+        get_logger()
         train(cfg)
 
     return run_main(run)

@@ -80,7 +80,24 @@ def widen(raw: np.ndarray, dtype: str) -> np.ndarray:
 
 def damaged(path: Path, reason: str) -> UserError:
     """Return the error for a file that is not what its name promises."""
-    return UserError(f"{path} ({path.stat().st_size} bytes) {reason}; download it again")
+    kind = _kind(path)
+    advice = (
+        f"it looks like a {kind} file: rename it"
+        if kind not in ("", path.suffix)
+        else "copy or download it again"
+    )
+    return UserError(f"{path} ({path.stat().st_size} bytes) {reason}; {advice}")
+
+
+def _kind(path: Path) -> str:
+    """Guess the suffix that belongs to a file from its first bytes; empty when they say nothing."""
+    with path.open("rb") as stream:
+        head = stream.read(16)
+    if head.startswith(b"PK\x03\x04"):
+        return ".npz"
+    if head[8:9] == b"{":
+        return ".safetensors"
+    return ".ckpt" if head[:1] == b"\n" and b"\n" in head[2:7] else ""
 
 
 def open_binary(path: Path, wanted: str) -> BinaryIO:

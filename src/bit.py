@@ -9,11 +9,12 @@ public MindSpore port (`body.block1.unit01.gn1.gamma`).
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import mindspore as ms
 from mindspore import Parameter, nn, ops
 from mindspore.common.initializer import HeNormal, initializer
-from mindspore.ops.auto_generate import GroupNorm as GroupNormOp
+from mindspore.ops.auto_generate import GroupNorm as GroupNormOp  # amp O1 cannot rewrite ops.group_norm
 
 GROUPS = 32
 
@@ -59,7 +60,7 @@ class StdConv2d(Float32Cell):
         Tensor, shape (N, D, ceil(H / stride), ceil(W / stride)), in the type of the amp level.
     """
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__()
         shape = (out_channels, in_channels, kernel_size, kernel_size)
         self.weight = Parameter(initializer(HeNormal(nonlinearity="linear"), shape), name="weight")
@@ -76,7 +77,7 @@ class StdConv2d(Float32Cell):
 
 
 class GroupNorm(Float32Cell):
-    """GroupNorm over 32 groups with epsilon 1e-5 (arXiv:1803.08494), in float32.
+    """GroupNorm over 32 groups with epsilon 1e-5 (arXiv:1803.08494), computed in float32.
 
     Args:
         channels (int): channels of the input, C, a multiple of 32.
@@ -85,20 +86,23 @@ class GroupNorm(Float32Cell):
         x (Tensor): shape (N, C, H, W).
 
     Outputs:
-        Tensor, shape (N, C, H, W), float32.
+        Tensor, shape (N, C, H, W), in the type of the amp level.
     """
 
-    def __init__(self, channels):
+    def __init__(self, channels: int):
         super().__init__()
         if channels % GROUPS:
-            raise ValueError(f"GroupNorm wants a multiple of {GROUPS} channels and got {channels}")
+            raise ValueError(
+                f"GroupNorm wants a multiple of {GROUPS} channels and got {channels}; use a whole width"
+            )
         self.gamma = Parameter(initializer("ones", (channels,)), name="gamma")
         self.beta = Parameter(initializer("zeros", (channels,)), name="beta")
         self.groups = GROUPS
         self.norm = GroupNormOp()
 
     def construct(self, x):
-        return self.norm(x, self.groups, self.gamma, self.beta, 1e-5)[0]
+        x = self.norm(x, self.groups, self.gamma, self.beta, 1e-5)[0]
+        return ops.cast(x, self.compute_dtype)
 
 
 class PreActBottleneck(nn.Cell):
@@ -116,7 +120,7 @@ class PreActBottleneck(nn.Cell):
         Tensor, shape (N, D, ceil(H / stride), ceil(W / stride)).
     """
 
-    def __init__(self, in_channels, mid_channels, stride):
+    def __init__(self, in_channels: int, mid_channels: int, stride: int):
         super().__init__()
         out_channels = 4 * mid_channels
         self.gn1 = GroupNorm(in_channels)
@@ -154,18 +158,23 @@ class Root(nn.Cell):
         Tensor, shape (N, C, ceil(H / 4), ceil(W / 4)).
     """
 
-    def __init__(self, out_channels):
+    def __init__(self, out_channels: int):
         super().__init__()
         self.conv = StdConv2d(3, out_channels, kernel_size=7, stride=2)
         self.pad = nn.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
         self.pool = nn.MaxPool2d(kernel_size=3, stride=2, pad_mode="valid")
 
     def construct(self, x):
-        return self.pool(self.pad(self.conv(x)))
+        x = self.pad(self.conv(x))  # (N, 3, H, W) -> (N, C, ceil(H/2) + 2, ceil(W/2) + 2)
+        return self.pool(x)  # -> (N, C, ceil(H/4), ceil(W/4))
 
 
 class Head(nn.Cell):
     """GN, ReLU, global average pool, 1x1 convolution with zero weights and biases.
+
+    Args:
+        in_channels (int): channels of the input, C.
+        num_classes (int): number of logits, K.
 
     Inputs:
         x (Tensor): shape (N, C, H, W).
@@ -174,7 +183,7 @@ class Head(nn.Cell):
         Tensor, logits of shape (N, K).
     """
 
-    def __init__(self, in_channels, num_classes):
+    def __init__(self, in_channels: int, num_classes: int):
         super().__init__()
         self.gn = GroupNorm(in_channels)
         self.relu = nn.ReLU()
@@ -207,7 +216,7 @@ class BiT(nn.Cell):
         Tensor, logits of shape (N, K).
     """
 
-    def __init__(self, *, units, width, num_classes):
+    def __init__(self, *, units: Sequence[int], width: int, num_classes: int):
         super().__init__()
         channels = 64 * width
         self.root = Root(channels)
@@ -224,4 +233,5 @@ class BiT(nn.Cell):
         self.head = Head(channels, num_classes)
 
     def construct(self, x):
-        return self.head(self.body(self.root(x)))
+        x = self.body(self.root(x))  # (N, 3, H, W) -> (N, 2048 * width, ceil(H/32), ceil(W/32))
+        return self.head(x)  # -> (N, K)

@@ -7,6 +7,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from mindspore.train import Callback
@@ -14,6 +15,32 @@ from mindspore.train import Callback
 from src.errors import UserError
 
 log = logging.getLogger(__name__)
+
+PATIENCE = 30.0  # seconds without a line, at most
+
+
+class LossRecorder(Callback):
+    """Keeps the loss of every step; ends a run whose loss is no number before anything else sees it.
+
+    Args:
+        lr (Sequence[float]): the rate of each step.
+    """
+
+    def __init__(self, lr: Sequence[float]):
+        super().__init__()
+        self.lr = lr
+        self.values: list[float] = []
+
+    def on_train_step_end(self, run_context):
+        """Note the loss; raise `UserError` when it is not finite."""
+        loss = float(run_context.original_args().net_outputs.asnumpy())
+        self.values.append(loss)
+        step = len(self.values)
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss is {loss} at step {step} of {len(self.lr)} (learning rate {self.lr[step - 1]:g}); "
+                "lower lr_max or lengthen the warm-up"
+            )
 
 
 class Evaluation(Callback):
@@ -65,22 +92,25 @@ class Evaluation(Callback):
 
 
 class StateMonitor(Callback):
-    """Writes the progress of training, an epoch a line, and ends the run after the last step.
+    """Writes the progress of training and ends the run after the last step.
 
-    A line covers the steps since the line before: their mean loss, their time without compilation and
-    evaluation, and the images a second. Long epochs get lines in between, short ones share a line.
+    Every epoch ends with a line; epochs longer than `log_every` steps, or half a minute, have lines in
+    between, shorter ones share a line. It covers the steps since the line before: their mean loss, their time
+    without compilation and evaluation, and the images a second.
 
     Args:
+        losses (LossRecorder): stands before this callback.
         evaluation (Evaluation): stands before this callback; its accuracy goes into the line.
         lr (Sequence[float]): the rate of each step.
         batch_size (int): images a step over all devices.
         steps_per_epoch (int): steps that an epoch is counted as.
-        log_every (int): at most one line in this many steps, besides evaluations and the end.
+        log_every (int): at most one line in this many steps, besides evaluations and the ends of epochs.
     """
 
     def __init__(
         self,
         *,
+        losses: LossRecorder,
         evaluation: Evaluation,
         lr: Sequence[float],
         batch_size: int,
@@ -88,16 +118,16 @@ class StateMonitor(Callback):
         log_every: int,
     ):
         super().__init__()
+        self.losses = losses
         self.evaluation = evaluation
         self.lr = lr
         self.batch_size = batch_size
         self.steps_per_epoch = steps_per_epoch
         self.log_every = log_every
-        self.losses: list[float] = []  # of every step
-        self.fps: list[float] = []  # of every line
         self.started = 0.0
+        self.compiled = 0.0  # clock after the first step, which is compilation
         self.line = (0, 0.0)  # step and clock of the line before
-        self.epoch = (0, 0.0)  # step and clock of the epoch's start
+        self.epoch_start = 0.0  # clock
 
     def _clock(self) -> float:
         """Seconds of training: stands still during evaluations."""
@@ -106,43 +136,39 @@ class StateMonitor(Callback):
     def on_train_begin(self, run_context):
         """Start the clock."""
         self.started = self._clock()
+        log.info("compiling; the first step follows")
 
     def on_train_step_end(self, run_context):
-        """Note the loss, and write a line when it is due."""
-        loss = float(run_context.original_args().net_outputs.asnumpy())
-        self.losses.append(loss)
-        step, clock = len(self.losses), self._clock()
+        """Write a line when it is due."""
+        step, clock = len(self.losses.values), self._clock()
         if step == 1:
             log.info("compile time used=%.2fs", clock - self.started)
-            self.line = self.epoch = (0, clock)
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss is {loss} at step {step} of {len(self.lr)} (learning rate {self.lr[step - 1]:g}); "
-                "lower lr_max or lengthen the warm-up"
-            )
+            self.compiled = self.epoch_start = clock
+            self.line = (0, clock)
+        if step == 2:
+            seconds = (clock - self.compiled) * (len(self.lr) - 1)
+            log.info("about %s of training without evaluation", timedelta(seconds=round(seconds)))
         end_of_run, end_of_epoch = step == len(self.lr), step % self.steps_per_epoch == 0
-        if end_of_run or self.evaluation.fresh or step - self.line[0] >= self.log_every:
+        due = step - self.line[0] >= self.log_every or clock - self.line[1] >= PATIENCE
+        due = due and end_of_epoch if self.steps_per_epoch < self.log_every else due or end_of_epoch
+        if due or end_of_run or self.evaluation.fresh:
             self._write_line(step, clock, end_of_epoch or end_of_run)
             self.line = (step, clock)
         if end_of_epoch:
-            self.epoch = (step, clock)
+            self.epoch_start = clock
         if end_of_run:
             run_context.request_stop()
 
     def _write_line(self, step: int, clock: float, end_of_epoch: bool) -> None:
-        timed = step - max(self.line[0], 1)  # the first step is compilation
-        per_step = (clock - self.line[1]) / max(timed, 1)
-        fps = self.batch_size / per_step if timed else 0.0
-        if timed:
-            self.fps.append(fps)
-        losses = self.losses[self.line[0] :]
-        loss = sum(losses) / len(losses)
+        per_step = (clock - self.line[1]) / max(step - max(self.line[0], 1), 1)
+        losses = self.losses.values[self.line[0] :]
         if end_of_epoch:
-            where = f"epoch[{(step - 1) // self.steps_per_epoch}], epoch time: {clock - self.epoch[1]:.2f}s"
+            epoch = (step - 1) // self.steps_per_epoch
+            where = f"epoch[{epoch}], epoch time: {clock - self.epoch_start:.2f}s"
         else:
             where = f"step[{step}/{len(self.lr)}]"
-        line = f"{where}, per step time: {per_step:.4f}s, loss={loss:.6f}, lr={self.lr[step - 1]:.6f}"
-        line += f", fps={fps:.2f}"
+        line = f"{where}, per step time: {per_step:.4f}s, loss={sum(losses) / len(losses):.6f}"
+        line += f", lr={self.lr[step - 1]:.6f}, fps={self.batch_size / per_step if per_step else 0.0:.2f}"
         if self.evaluation.fresh:
             line += f", accuracy={self.evaluation.result['top1']:.6f}, eval_cost={self.evaluation.cost:.2f}"
         log.info("%s", line)
@@ -152,8 +178,8 @@ class StateMonitor(Callback):
         log.info("training time used=%.2fs", time.perf_counter() - self.started)
         if self.evaluation.result is not None:
             log.info("last_metric[%.5f]", self.evaluation.result["top1"])
-        mean_fps = sum(self.fps) / len(self.fps) if self.fps else 0.0
-        log.info("ip[%s], mean_fps[%.2f]", _address(), mean_fps)
+        steps, seconds = len(self.losses.values) - 1, self.line[1] - self.compiled
+        log.info("ip[%s], mean_fps[%.2f]", _address(), self.batch_size * steps / seconds if seconds else 0.0)
 
 
 def _address() -> str:

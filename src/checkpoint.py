@@ -25,6 +25,8 @@ from src.weight_file import open_weights, write_weights
 
 log = logging.getLogger(__name__)
 
+SUFFIXES = (".npz", ".ckpt", ".safetensors")
+
 # What MindSpore's training checkpoints hold besides the network.
 STATE_PREFIXES = (
     "accum.",
@@ -79,9 +81,9 @@ def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool
         problem = differences(wanted, found)
         if problem:
             raise UserError(f"{path} does not fit the network: {problem}")
-        if Path(path).suffix == ".npz":
-            for name in wanted:
-                weights[name].load()  # a flipped byte shows in reading only: find it before `net` changes
+        for name in wanted:  # a flipped byte of an .npz shows in reading only: find it before `net` changes
+            if not np.isfinite(weights[name].load()).all():
+                raise UserError(f"{path}: {name} holds numbers that are not finite; use a sound file")
         for name in wanted:
             params[name].set_data(ms.Tensor(weights[name].load()))
     if replace_head:
@@ -109,6 +111,10 @@ def save_network(net: nn.Cell, path: str | os.PathLike, record: Mapping) -> None
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[tuple[dict[str, Weight], dict]]:
     """Yield name -> array to be loaded, and the record, of any kind of weight file."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the weight file in it, such as {path / 'best.ckpt'}")
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"{path} is no weight file by its name; wanted is {', '.join(SUFFIXES)}")
     if path.suffix == ".npz":
         with open_npz(path) as npz:
             weights, record = google_weights(npz)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from src.errors import UserError
+from src.errors import MissingDataError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Cifar:
         files = layout.train if train else layout.test
         present = [folder / file for file in files if (folder / file).is_file()]
         if not present:
-            raise UserError(f"no {files[0]} in {root}; {_advice(Path(root), layout)}")
+            raise MissingDataError(f"no {files[0]} in {root}; {_advice(Path(root), layout)}")
         missing = [file for file in files if folder / file not in present]
         if missing:
             log.warning("%s: training without the missing %s", folder, ", ".join(missing))

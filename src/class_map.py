@@ -52,8 +52,8 @@ def check_class_order(expected: Sequence[str], found: Sequence[str]) -> None:
         moved = [f"{i}: {want!r} / {came!r}" for i, (want, came) in enumerate(pairs) if want != came]
         detail = f"same names in another order, index: expected / found = {_short(moved)}"
     raise UserError(
-        f"the data set's classes are not the checkpoint's: expected {len(expected)} classes, "
-        f"found {len(found)}; {detail}; use the data set and the checkpoint that belong together"
+        f"the classes are not those that the network is trained on: expected {len(expected)} classes, "
+        f"found {len(found)}; {detail}; use data that belong together"
     )
 
 

@@ -36,10 +36,22 @@ def init_context(*, device_target: str | None, device_id: int | None, seed: int)
     try:
         ms.set_device(target, device)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"device_target {target} with device_id {device} cannot be used here: {reason}"
-        ) from error
+        in_use = (ms.get_context("device_target"), ms.get_context("device_id"))
+        if "has been initialized" not in str(error) or in_use != (target, device):
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(
+                f"device_target {target} with device_id {device} cannot be used here: {reason}"
+            ) from error
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(seed)
+    ms.dataset.config.set_prefetch_size(1)  # our loader decodes ahead; 16 more batches are too many
     return Runtime(device_target=target, device_id=device, rank=0, device_num=1)
+
+
+def raise_if_out_of_memory(error: RuntimeError) -> None:
+    """Raise `UserError` if MindSpore's `error` says that memory ran out."""
+    text = str(error).lower()
+    if "memory" in text and ("alloc" in text or "out of memory" in text or "not enough" in text):
+        raise UserError(
+            "memory is not enough; lower batch_size or eval_batch_size, or raise batch_split"
+        ) from error

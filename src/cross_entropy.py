@@ -21,4 +21,4 @@ class CrossEntropy(nn.Cell):
         log_p = ops.log_softmax(ops.cast(logits, ms.float32), -1)
         if labels.ndim == 1:
             labels = ops.one_hot(labels, logits.shape[1], 1.0, 0.0)  # (N,) -> (N, K)
-        return -(ops.cast(labels, ms.float32) * log_p).sum(-1).mean()
+        return -(ops.cast(labels, ms.float32) * log_p).sum(-1).mean()  # (N, K) -> (N,) -> ()

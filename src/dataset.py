@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import mindspore.dataset as ds
 import numpy as np
@@ -18,6 +20,7 @@ from src.errors import UserError
 from src.few_shot import select_few_shot
 from src.image_folder import ImageFolder, eval_folder, train_folder
 from src.loader import EvalBatches, TrainStream
+from src.network import GOOGLE_NORMALISATION
 from src.transforms import BitEval, BitTrain
 
 log = logging.getLogger(__name__)
@@ -34,8 +37,24 @@ class Recipe:
     crop: tuple[int, int]
     eval_crop: tuple[int, int]
     interpolation: str
+    mean: tuple[float, ...]  # of the input, 0..255
+    std: tuple[float, ...]
     steps: tuple[int, ...]  # warm-up end, decay steps, end
+    lr_max: float
     mixup: float
+
+    def as_keys(self) -> dict:
+        """The keys of the configuration that give this recipe again, whatever the data."""
+        return {
+            "train_resize_size": self.resize,
+            "train_image_size": self.crop,
+            "eval_image_size": self.eval_crop,
+            "interpolation": self.interpolation,
+            "image_mean": self.mean,
+            "image_std": self.std,
+            "schedule_steps": list(self.steps),
+            "mixup": self.mixup,
+        }
 
 
 def open_train(cfg) -> ImageFolder | Cifar:
@@ -43,37 +62,37 @@ def open_train(cfg) -> ImageFolder | Cifar:
     _check_set(cfg.dataset_path, "dataset_path", "the training images")
     name = _format(cfg, cfg.dataset_path)
     if name == "imagefolder":
-        return ImageFolder(train_folder(cfg.dataset_path))
-    return Cifar(cfg.dataset_path, name=name, train=True, label=cfg.cifar100_label)
+        folder = train_folder(cfg.dataset_path)
+        samples = ImageFolder(folder)
+    else:
+        folder = Path(cfg.dataset_path)
+        samples = Cifar(folder, name=name, train=True, label=cfg.cifar100_label)
+    classes = len(samples.class_names)
+    log.info("training: %d images, %d classes, from %s", len(samples), classes, folder.absolute())
+    if classes == 1:
+        log.warning("one class leaves nothing to learn; is %s the folder of the class folders?", folder)
+    return samples
 
 
-def open_eval(
-    cfg, class_names: Sequence[str] | None, *, optional: bool = False
-) -> ImageFolder | Cifar | None:
-    """Open the evaluation images.
+def open_eval(cfg, class_names: Sequence[str] | None) -> ImageFolder | Cifar:
+    """Open the evaluation images; labels follow `class_names`, the classes that a network was trained on.
 
-    Args:
-        cfg: the configuration.
-        class_names: the classes that a network was trained on; the labels follow them.
-        optional: return None, with a warning, when `eval_path` is not set and nothing lies beside the
-            training images.
+    Raises:
+        MissingDataError: `eval_path` is not set, and nothing lies beside the training images.
+        UserError: the images cannot be used, or are of other classes.
     """
     root = cfg.eval_path or cfg.dataset_path
     _check_set(root, "eval_path", "the images to evaluate on")
     name = _format(cfg, root)
     if name == "imagefolder":
-        try:
-            folder = eval_folder(cfg.dataset_path or cfg.eval_path, cfg.eval_path)
-        except UserError as error:
-            if cfg.eval_path or not optional:
-                raise
-            log.warning("no evaluation while training: %s", error)
-            return None
+        folder = eval_folder(cfg.dataset_path or cfg.eval_path, cfg.eval_path)
         samples = ImageFolder(folder, class_names)
     else:
+        folder = Path(root)
         samples = Cifar(root, name=name, train=False, label=cfg.cifar100_label)
     if class_names is not None:
         check_class_order(class_names, samples.class_names)
+    log.info("evaluation: %d images from %s", len(samples), folder.absolute())
     return samples
 
 
@@ -101,13 +120,14 @@ def few_shot(cfg, samples) -> np.ndarray | None:
     )
 
 
-def make_recipe(cfg, *, image_size: tuple[int, int], num_images: int) -> Recipe:
-    """Let BiT-HyperRule fill in what the configuration leaves open.
+def make_recipe(cfg, image_size: tuple[int, int], *, num_images: int, source: dict) -> Recipe:
+    """Let BiT-HyperRule and the pretrained weights fill in what the configuration leaves open.
 
     Args:
         cfg: the configuration.
         image_size: (height, width) of a typical training image.
         num_images: training images over all devices, after the choice of few-shot examples.
+        source: the record of the pretrained weights, empty without.
     """
     rule = bit_hyperrule.resolution(*image_size)
     crop, resize = _pair(cfg.train_image_size), _pair(cfg.train_resize_size)
@@ -115,29 +135,38 @@ def make_recipe(cfg, *, image_size: tuple[int, int], num_images: int) -> Recipe:
         crop = tuple(math.floor(s * rule.crop / rule.resize) for s in resize) if resize else (rule.crop,) * 2
     if resize is None:
         resize = tuple(math.ceil(s * rule.resize / rule.crop) for s in crop)
+    mean, std = (_normalisation(key, cfg[key], source.get(key)) for key in ("image_mean", "image_std"))
     return Recipe(
         resize=resize,
         crop=crop,
         eval_crop=_pair(cfg.eval_image_size) or crop,
         interpolation=cfg.interpolation or INTERPOLATION,
+        mean=mean,
+        std=std,
         steps=tuple(cfg.schedule_steps or bit_hyperrule.schedule_steps(num_images)),
+        lr_max=cfg.lr_max,
         mixup=bit_hyperrule.mixup_alpha(num_images) if cfg.mixup is None else cfg.mixup,
     )
+
+
+def _normalisation(key: str, wanted, known) -> tuple[float, ...]:
+    """The configuration's value, else that of the weights, else the family's; a fine-tune may change it."""
+    if wanted is not None and known is not None and not np.allclose(wanted, known):
+        log.warning("%s is %s, but the weights were trained with %s", key, list(wanted), list(known))
+    return tuple(wanted or known or GOOGLE_NORMALISATION[key])
 
 
 def eval_crop(cfg, trained, image_size: tuple[int, int]) -> tuple[int, int]:
     """(height, width) to evaluate at: the configuration's, else that of the weights, else the rule's."""
     rule = bit_hyperrule.resolution(*image_size).crop
-    return _pair(cfg.eval_image_size or cfg.train_image_size) or tuple(trained or (rule, rule))
+    return _pair(cfg.eval_image_size) or tuple(trained or (rule, rule))
 
 
-def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, mean, std, runtime) -> TrainStream:
+def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, runtime) -> TrainStream:
     """Assemble the endless stream of training batches of this rank."""
     return TrainStream(
         samples,
-        BitTrain(
-            resize=recipe.resize, crop=recipe.crop, hflip=cfg.hflip, interpolation=recipe.interpolation
-        ),
+        BitTrain(resize=recipe.resize, crop=recipe.crop, hflip=cfg.hflip, interpolation=recipe.interpolation),
         batch_size=cfg.batch_size,
         seed=cfg.seed,
         rank=runtime.rank,
@@ -145,8 +174,8 @@ def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, mean,
         indices=indices,
         class_num=class_num,
         mixup=recipe.mixup,
-        mean=mean,
-        std=std,
+        mean=recipe.mean,
+        std=recipe.std,
         num_workers=_workers(cfg.train_num_workers),
         on_bad_image=cfg.on_bad_image,
     )
@@ -159,7 +188,7 @@ def eval_batches(
     return EvalBatches(
         samples,
         BitEval(crop=crop, interpolation=interpolation),
-        batch_size=min(cfg.eval_batch_size or cfg.batch_size, len(samples)),
+        batch_size=min(cfg.eval_batch_size or cfg.batch_size // cfg.batch_split, len(samples)),
         rank=runtime.rank,
         device_num=runtime.device_num,
         mean=mean,
@@ -179,6 +208,8 @@ class StepSource:
     def __init__(self, stream: TrainStream, *, steps_per_epoch: int, epochs: int):
         self._batches = stream.iterate(0, steps_per_epoch * epochs)
         self._steps_per_epoch = steps_per_epoch
+        self._lock = threading.Lock()  # MindSpore iterates in a thread of its own
+        self._closed = False
         self.error: Exception | None = None
 
     def __len__(self) -> int:
@@ -186,11 +217,14 @@ class StepSource:
 
     def __iter__(self):
         for _ in range(self._steps_per_epoch):
-            try:
-                batch = next(self._batches)
-            except Exception as error:
-                self.error = error
-                return
+            with self._lock:
+                if self._closed:
+                    return
+                try:
+                    batch = next(self._batches)
+                except Exception as error:
+                    self.error = error
+                    return
             yield batch
 
     def raise_error(self) -> None:
@@ -199,13 +233,14 @@ class StepSource:
             raise self.error
 
     def close(self) -> None:
-        """Stop the decoding threads."""
-        self._batches.close()
+        """Stop the decoding threads, whatever they are at."""
+        self._closed = True
+        with self._lock:
+            self._batches.close()
 
 
 def as_dataset(source: StepSource) -> ds.GeneratorDataset:
     """Wrap whole batches for `Model.train`: columns image (N, 3, H, W) float32 and label."""
-    ds.config.set_prefetch_size(1)  # the stream decodes ahead itself; 16 more batches would fill the memory
     return ds.GeneratorDataset(
         source, ["image", "label"], shuffle=False, num_parallel_workers=1, python_multiprocessing=False
     )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from typing import Callable
 
 
 class UserError(ValueError):
     """A fault that the user can mend. The text says what was wanted, what came and what to do."""
+
+
+class MissingDataError(UserError):
+    """There is nothing where images were looked for, as opposed to something wrong."""
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -22,12 +27,26 @@ class ArgumentParser(argparse.ArgumentParser):
 def run_main(main: Callable[[], object]) -> int:
     """Call `main` and return the exit code of the process.
 
-    A `UserError` becomes one line `error: ...` on standard error and code 1. Every other exception is a fault
-    of this project and keeps its traceback.
+    A `UserError` becomes one line `error: ...` on standard error and code 1, Ctrl-C a line and code 130.
+    Every other exception is a fault of this project and keeps its traceback.
     """
     try:
         main()
     except UserError as error:
-        print("error: " + " ".join(str(error).split("\n")), file=sys.stderr)  # noqa: T201
+        _report("error: " + " ".join(str(error).split()))
         return 1
+    except KeyboardInterrupt:
+        _report("interrupted")
+        return 130
     return 0
+
+
+def _report(line: str) -> None:
+    """Print a closing line on standard error, and write it into the log file of the run, if there is one."""
+    print(line, file=sys.stderr)  # noqa: T201
+    record = logging.makeLogRecord(
+        {"name": "src", "levelname": "ERROR", "levelno": logging.ERROR, "msg": line}
+    )
+    for handler in logging.getLogger("src").handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)

@@ -11,7 +11,7 @@ import numpy as np
 from src import dataset
 from src.checkpoint import load_pretrained, read_record
 from src.class_map import CLASS_MAP, check_class_order, read_class_map
-from src.context import init_context
+from src.context import init_context, raise_if_out_of_memory
 from src.errors import UserError
 from src.eval_engine import evaluate
 from src.network import GOOGLE_NORMALISATION, canonical_name, get_network, set_amp_level
@@ -37,9 +37,7 @@ def evaluate_checkpoint(cfg) -> EvalResult:
         UserError: the weights, the images and the configuration do not belong together.
     """
     runtime = init_context(device_target=cfg.device_target, device_id=cfg.device_id, seed=cfg.seed)
-    path = Path(cfg.checkpoint_path or cfg.pretrained)
-    if not path.name:
-        raise UserError("checkpoint_path is not set; give the weights to evaluate: --checkpoint_path FILE")
+    path = Path(cfg.checkpoint_path)
     record = read_record(path)
     name = _agreed(
         "backbone", canonical_name(cfg.backbone) if cfg.backbone else None, record.get("network"), path
@@ -50,7 +48,8 @@ def evaluate_checkpoint(cfg) -> EvalResult:
     class_names = _class_names(path, record)
     samples = dataset.open_eval(cfg, class_names)
     class_num = _agreed("class_num", cfg.class_num, record.get("class_num"), path)
-    class_num = dataset.check_class_num(class_num, samples, allow_unused=cfg.allow_unused_classes)
+    # With known names a network may have more classes than names; without them labels would only be guessed.
+    class_num = dataset.check_class_num(class_num, samples, allow_unused=class_names is not None)
 
     crop = dataset.eval_crop(cfg, record.get("eval_image_size"), samples.typical_size())
     interpolation = _agreed("interpolation", cfg.interpolation, record.get("interpolation"), path)
@@ -71,7 +70,11 @@ def evaluate_checkpoint(cfg) -> EvalResult:
         std=chosen["image_std"],
         runtime=runtime,
     )
-    result = evaluate(set_amp_level(network, cfg.amp_level), batches)
+    try:
+        result = evaluate(set_amp_level(network, cfg.amp_level), batches)
+    except RuntimeError as error:
+        raise_if_out_of_memory(error)
+        raise
     if not result["samples"]:
         raise UserError(f"none of {len(samples)} images can be read, such as {samples.names[0]}")
     return EvalResult(**result, total=len(samples), class_num=class_num)

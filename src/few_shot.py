@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from src.errors import UserError
-
-STREAM = 4  # the random streams 0..3 of a seed belong to `src/loader.py`
+from src.streams import FEW_SHOT
 
 
 def select_few_shot(
@@ -25,6 +24,6 @@ def select_few_shot(
             raise UserError(
                 f"class {name} has {len(indices)} images, but examples_per_class is {examples_per_class}"
             )
-        rng = np.random.default_rng((seed, STREAM, label))
+        rng = np.random.default_rng((seed, FEW_SHOT, label))
         chosen.append(rng.choice(indices, examples_per_class, replace=False))
     return np.sort(np.concatenate(chosen))

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from src.class_map import check_class_order
-from src.errors import UserError
+from src.errors import MissingDataError, UserError
 from src.image_io import EXTENSIONS, BadImageError, decode_image, image_size
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,8 @@ SYSTEM_FOLDERS = frozenset(
     ("__MACOSX", "__pycache__", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN", "lost+found",
      "System Volume Information")
 )  # fmt: skip
-EVAL_SPLITS = ("val", "validation", "test")
+TRAIN_SPLITS = ("train", "training")
+EVAL_SPLITS = ("val", "valid", "validation", "test", "testing")
 SIZE_SAMPLES = 100
 
 
@@ -99,7 +100,7 @@ class ImageFolder:
 
 def train_folder(dataset_path: str | os.PathLike[str]) -> Path:
     """Return the folder of training classes: `dataset_path/train` if that is a split, else `dataset_path`."""
-    return _split(Path(dataset_path), ("train",)) or Path(dataset_path)
+    return _split(Path(dataset_path), TRAIN_SPLITS) or Path(dataset_path)
 
 
 def eval_folder(dataset_path: str | os.PathLike[str], eval_path: str | os.PathLike[str] | None) -> Path:
@@ -112,17 +113,18 @@ def eval_folder(dataset_path: str | os.PathLike[str], eval_path: str | os.PathLi
         return _split(Path(eval_path), EVAL_SPLITS) or Path(eval_path)
     root = Path(dataset_path)
     found = _split(root, EVAL_SPLITS)
-    if found is None and root.absolute().name == "train":
+    if found is None and root.absolute().name in TRAIN_SPLITS:
         found = _split(root.absolute().parent, EVAL_SPLITS)
     if found is None:
-        raise UserError(f"no folder {'/, '.join(EVAL_SPLITS)}/ with class folders in {root}; set eval_path")
+        wanted = "/, ".join(EVAL_SPLITS)
+        raise MissingDataError(f"no folder {wanted}/ with class folders in {root}; set eval_path")
     return found
 
 
 def _split(root: Path, names: Sequence[str]) -> Path | None:
     """Return the first subfolder of `names` that is a split and not a class that happens to be called so."""
     subfolders, _ = _list(root)
-    only_splits = set(subfolders) <= {"train", *EVAL_SPLITS}
+    only_splits = set(subfolders) <= {*TRAIN_SPLITS, *EVAL_SPLITS}
     for name in names:
         if name in subfolders:
             inner, files = _list(root / name)

@@ -88,6 +88,8 @@ def _reason(error: Exception) -> str:
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range, save it with 8 bits")
+    if image.mode == "I" and image.format not in ("PNG", "PPM"):  # theirs holds 16 bits
+        raise ValueError("its pixels have 32 bits and no fixed range, save it with 8 bits")
     if image.mode.startswith("I"):  # convert("RGB") would clip everything above 255
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 0xFFFF:

@@ -21,13 +21,13 @@ from PIL import Image
 from src.errors import UserError
 from src.image_io import BadImageError
 from src.mixup import draw_lambda, mixup
+from src.streams import AUGMENT, LAMBDA, PARTNERS, SHUFFLE
 from src.transforms import Transform, check_statistics, normalise
 
 log = logging.getLogger(__name__)
 
 PREFETCH = 2  # whole batches that are decoded ahead
 PADDING = -1  # label, and index, of a row that holds no image
-SHUFFLE, AUGMENT, LAMBDA, PARTNERS = range(4)  # keep the random streams of one seed apart
 
 
 class Samples(Protocol):

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import logging
 import sys
+from logging.handlers import MemoryHandler
 from pathlib import Path
+from typing import TextIO
+
+_FORMAT = logging.Formatter("%(asctime)s:%(levelname)s:%(message)s", "%Y-%m-%d %H:%M:%S")
 
 
-def get_logger(log_dir: str | Path | None = None, rank: int = 0) -> logging.Logger:
-    """Set up the logger above all modules of `src` and return it. Calling it again replaces the set-up.
+def get_logger(
+    log_dir: str | Path | None = None, rank: int = 0, stream: TextIO | None = None
+) -> logging.Logger:
+    """Set up the logger above all modules of `src` and return it; a further call replaces the set-up.
+
+    Without `log_dir` the lines are kept, and go into the file of the next call that has one: a run's folder
+    is made late, when everything else is known to be right.
 
     Args:
-        log_dir: folder that gets `train.log` (`train_<rank>.log` beyond rank 0), appended to; None for no
-            file.
+        log_dir: folder that gets `train.log` (`train_<rank>.log` beyond rank 0), appended to.
         rank: only rank 0 writes to the terminal.
+        stream: where on the terminal; standard output when left out.
     """
     logger = logging.getLogger("src")
+    kept = []
     for handler in list(logger.handlers):
+        if isinstance(handler, MemoryHandler):
+            kept = list(handler.buffer)
         logger.removeHandler(handler)
         handler.close()
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stdout)] if rank == 0 else []
-    if log_dir is not None:
+    if rank == 0:
+        _add(logger, logging.StreamHandler(stream or sys.stdout))
+    if log_dir is None:
+        _add(logger, MemoryHandler(capacity=10_000, flushLevel=logging.CRITICAL + 1))
+    else:
         name = f"train_{rank}.log" if rank else "train.log"
-        handlers.append(logging.FileHandler(Path(log_dir) / name, encoding="utf-8"))
-    for handler in handlers:
-        handler.setFormatter(logging.Formatter("%(asctime)s:%(levelname)s:%(message)s", "%Y-%m-%d %H:%M:%S"))
-        logger.addHandler(handler)
+        file = _add(logger, logging.FileHandler(Path(log_dir) / name, encoding="utf-8"))
+        for record in kept:
+            file.handle(record)
     logger.setLevel(logging.INFO)
     logger.propagate = False
     return logger
+
+
+def _add(logger: logging.Logger, handler: logging.Handler) -> logging.Handler:
+    handler.setFormatter(_FORMAT)
+    logger.addHandler(handler)
+    return handler

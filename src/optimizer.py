@@ -11,7 +11,13 @@ from src.errors import UserError
 
 
 def get_optimizer(
-    name: str, parameters: Sequence[Parameter], lr: np.ndarray, *, momentum: float, weight_decay: float
+    name: str,
+    parameters: Sequence[Parameter],
+    lr: np.ndarray,
+    *,
+    momentum: float,
+    weight_decay: float,
+    loss_scale: float = 1.0,
 ) -> nn.Optimizer:
     """Build an optimizer whose rate at step i is `lr[i]`.
 
@@ -21,6 +27,7 @@ def get_optimizer(
         lr: float32 array, one rate an optimizer step.
         momentum: between 0 and 1.
         weight_decay: L2 penalty, added to the gradient, on parameters of two or more dimensions.
+        loss_scale: the gradients are divided by it first.
 
     Raises:
         UserError: an unknown name.
@@ -32,4 +39,4 @@ def get_optimizer(
         kernels = [p for p in parameters if p.ndim > 1]
         others = [p for p in parameters if p.ndim <= 1]
         groups = [{"params": kernels, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return nn.Momentum(groups, learning_rate=Tensor(lr), momentum=momentum)
+    return nn.Momentum(groups, learning_rate=Tensor(lr), momentum=momentum, loss_scale=loss_scale)

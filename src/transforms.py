@@ -45,7 +45,10 @@ class BitTrain:
     def __post_init__(self):
         _check_interpolation(self.interpolation)
         if self.crop[0] > self.resize[0] or self.crop[1] > self.resize[1]:
-            raise UserError(f"the crop {self.crop} must not be larger than the resized image {self.resize}")
+            raise UserError(
+                f"the crop {self.crop} (train_image_size) is larger than the resized image {self.resize} "
+                "(train_resize_size)"
+            )
 
     def __call__(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
         """Return a view of uint8 pixels (h, w, 3)."""

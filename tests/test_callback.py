@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from src.callback import Evaluation, StateMonitor
+from src.callback import Evaluation, LossRecorder, StateMonitor
 from src.errors import UserError
 
 
@@ -26,8 +26,14 @@ def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, acc
         total_steps=steps,
     )
     lr = np.linspace(0.1, 0.1 * steps, steps)
+    recorder = LossRecorder(lr)
     monitor = StateMonitor(
-        evaluation=evaluation, lr=lr, batch_size=8, steps_per_epoch=steps_per_epoch, log_every=log_every
+        losses=recorder,
+        evaluation=evaluation,
+        lr=lr,
+        batch_size=8,
+        steps_per_epoch=steps_per_epoch,
+        log_every=log_every,
     )
     stopped = []
     monitor.on_train_begin(None)
@@ -37,11 +43,12 @@ def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, acc
             original_args=lambda loss=loss: SimpleNamespace(net_outputs=Loss(loss)),
             request_stop=lambda: stopped.append(True),
         )
-        evaluation.on_train_step_end(context)
-        monitor.on_train_step_end(context)
+        for callback in (recorder, evaluation, monitor):
+            callback.on_train_step_end(context)
     monitor.on_train_end(None)
     assert stopped == [True]
-    return evaluation, saved, [record.getMessage() for record in caplog.records]
+    lines = [record.getMessage() for record in caplog.records]
+    return evaluation, saved, [line for line in lines if not line.startswith(("compiling", "about"))]
 
 
 def test_the_lines_have_the_form_that_users_grep(tmp_path, caplog):
@@ -69,12 +76,20 @@ def test_the_lines_have_the_form_that_users_grep(tmp_path, caplog):
         assert re.fullmatch(pattern, text), text
 
 
-def test_long_epochs_get_lines_in_between_and_short_ones_share_a_line(tmp_path, caplog):
-    _, _, lines = drive(tmp_path, caplog, steps=7, steps_per_epoch=100, log_every=3)
-    assert [line.split(",")[0] for line in lines[1:-2]] == ["step[3/7]", "step[6/7]", "epoch[0]"]
-    caplog.clear()
-    _, _, lines = drive(tmp_path, caplog, steps=7, steps_per_epoch=1, log_every=3)
-    assert [line.split(",")[0] for line in lines[1:-2]] == ["epoch[2]", "epoch[5]", "epoch[6]"]
+@pytest.mark.parametrize(
+    ("steps", "steps_per_epoch", "log_every", "expected"),
+    [
+        (7, 100, 3, ["step[3/7]", "step[6/7]", "epoch[0]"]),
+        (9, 4, 3, ["step[3/9]", "epoch[0]", "step[7/9]", "epoch[1]", "epoch[2]"]),
+        (7, 1, 3, ["epoch[2]", "epoch[5]", "epoch[6]"]),
+        (9, 2, 3, ["epoch[1]", "epoch[3]", "epoch[4]"]),
+    ],
+)
+def test_long_epochs_get_lines_in_between_and_short_ones_share_a_line(
+    tmp_path, caplog, steps, steps_per_epoch, log_every, expected
+):
+    _, _, lines = drive(tmp_path, caplog, steps=steps, steps_per_epoch=steps_per_epoch, log_every=log_every)
+    assert [line.split(",")[0] for line in lines[1:-2]] == expected
 
 
 def test_the_last_and_the_best_checkpoint_are_saved(tmp_path, caplog):
@@ -97,5 +112,15 @@ def test_a_run_without_evaluation_still_saves_its_last_step(tmp_path, caplog):
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, caplog):
+    evaluated = []
     with pytest.raises(UserError, match=r"the loss is nan at step 2 of 3 \(learning rate 0\.2\)"):
-        drive(tmp_path, caplog, steps=3, steps_per_epoch=3, losses=[1.0, float("nan"), 1.0])
+        drive(
+            tmp_path,
+            caplog,
+            steps=3,
+            steps_per_epoch=3,
+            every=1,
+            losses=[1.0, float("nan"), 1.0],
+            accuracies=iter(lambda: evaluated.append(True) or 0.5, None),
+        )
+    assert len(evaluated) == 1  # the broken network is neither evaluated nor saved

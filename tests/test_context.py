@@ -1,3 +1,4 @@
+import mindspore as ms
 import pytest
 
 from src.context import init_context
@@ -13,6 +14,11 @@ def test_the_device_of_the_environment_is_taken(monkeypatch):
     monkeypatch.setenv("DEVICE_ID", "0")
     runtime = init_context(device_target=None, device_id=None, seed=1)
     assert (runtime.device_target, runtime.device_id, runtime.rank, runtime.device_num) == ("CPU", 0, 0, 1)
+
+
+def test_a_process_that_has_computed_keeps_its_device():
+    ms.ops.add(ms.Tensor([1.0]), ms.Tensor([2.0])).asnumpy()
+    assert init_context(device_target="CPU", device_id=0, seed=1).device_target == "CPU"
 
 
 def test_a_device_of_the_environment_that_is_no_number_is_refused(monkeypatch):

@@ -1,15 +1,22 @@
+import threading
+import time
+
 import numpy as np
 import pytest
 from support import colour_folder
 
 from src import dataset
 from src.context import Runtime
-from src.errors import UserError
+from src.errors import MissingDataError, UserError
 from src.model_utils.config import load_config
 
 
 def config(**keys):
     return load_config([f"--{key}={value}" for key, value in keys.items()])
+
+
+def recipe_of(cfg, image_size, num_images, **source):
+    return dataset.make_recipe(cfg, image_size, num_images=num_images, source=source)
 
 
 @pytest.mark.parametrize(
@@ -28,16 +35,31 @@ def config(**keys):
     ],
 )
 def test_what_is_not_given_follows_from_the_hyperrule(keys, image_size, expected):
-    recipe = dataset.make_recipe(config(**keys), image_size=image_size, num_images=100)
+    recipe = recipe_of(config(**keys), image_size, 100)
     assert (recipe.resize, recipe.crop, recipe.eval_crop) == expected
 
 
 def test_schedule_and_mixup_can_be_given():
     given = config(schedule_steps="2,5,9", mixup=0.0)
-    recipe = dataset.make_recipe(given, image_size=(32, 32), num_images=50_000)
+    recipe = recipe_of(given, (32, 32), 50_000)
     assert (recipe.steps, recipe.mixup) == ((2, 5, 9), 0.0)
-    recipe = dataset.make_recipe(config(), image_size=(32, 32), num_images=50_000)
+    recipe = recipe_of(config(), (32, 32), 50_000)
     assert (recipe.steps[-1], recipe.mixup) == (10_000, 0.1)
+
+
+def test_the_normalisation_is_that_of_the_weights_unless_given(caplog):
+    assert recipe_of(config(), (32, 32), 9).mean == (127.5,) * 3
+    assert recipe_of(config(), (32, 32), 9, image_mean=[1, 2, 3], image_std=[4, 5, 6]).std == (4, 5, 6)
+    given = recipe_of(config(image_mean=120), (32, 32), 9, image_mean=[1, 2, 3])
+    assert given.mean == (120.0,) * 3
+    assert "image_mean is [120.0, 120.0, 120.0], but the weights were trained with [1, 2, 3]" in caplog.text
+
+
+def test_a_recipe_is_given_again_by_its_keys():
+    recipe = recipe_of(config(lr_max=0.01, interpolation="bicubic"), (32, 32), 25_000)
+    text = {key: value if not isinstance(value, (list, tuple)) else ",".join(map(str, value))
+            for key, value in recipe.as_keys().items()}  # fmt: skip
+    assert recipe_of(config(lr_max=0.01, **text), (500, 500), 9) == recipe
 
 
 def test_a_set_of_few_examples_is_small_for_the_hyperrule(tmp_path):
@@ -56,14 +78,41 @@ def test_a_folder_that_is_not_set_is_named(key):
         opener(config())
 
 
+def cifar10(root, *, test):
+    """Two records a file; the label is the first byte of each."""
+    root.mkdir()
+    record = np.zeros((2, 3073), np.uint8)
+    for name, label in (("data_batch_1.bin", 3), ("test_batch.bin", 7)):
+        if test or name != "test_batch.bin":
+            record[:, 0] = label
+            (root / name).write_bytes(record.tobytes())
+    return config(dataset_path=root)
+
+
+def test_cifar_is_recognised_and_its_splits_are_told_apart(tmp_path):
+    cfg = cifar10(tmp_path / "data", test=True)
+    samples = dataset.open_train(cfg)
+    assert samples.labels.tolist() == [3, 3]
+    assert dataset.open_eval(cfg, samples.class_names).labels.tolist() == [7, 7]
+
+
+def test_images_that_are_missing_are_told_from_images_that_are_wrong(tmp_path):
+    with pytest.raises(MissingDataError):
+        dataset.open_eval(cifar10(tmp_path / "cifar", test=False), None)
+    root = colour_folder(tmp_path / "colours")
+    with pytest.raises(MissingDataError):
+        dataset.open_eval(config(dataset_path=root), None)
+    with pytest.raises(UserError, match="unknown: red") as error:
+        dataset.open_eval(config(eval_path=root), ["blue", "green"])
+    assert not isinstance(error.value, MissingDataError)
+
+
 def stream_of(root, **keys):
     cfg = config(dataset_path=root, batch_size=4, train_image_size=8, schedule_steps="1,5", **keys)
     samples = dataset.open_train(cfg)
-    recipe = dataset.make_recipe(cfg, image_size=samples.typical_size(), num_images=len(samples))
+    recipe = recipe_of(cfg, samples.typical_size(), len(samples))
     runtime = Runtime(device_target="CPU", device_id=0, rank=0, device_num=1)
-    return dataset.train_stream(
-        cfg, samples, recipe, indices=None, class_num=3, mean=(127.5,) * 3, std=(127.5,) * 3, runtime=runtime
-    )
+    return dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3, runtime=runtime)
 
 
 def test_mindspore_reads_the_batches_of_the_stream_in_order(tmp_path):
@@ -79,6 +128,21 @@ def test_mindspore_reads_the_batches_of_the_stream_in_order(tmp_path):
         np.testing.assert_array_equal(images, expected[0])
         np.testing.assert_array_equal(labels, expected[1])
     source.raise_error()
+
+
+def test_closing_waits_for_the_reader_and_ends_it(tmp_path):
+    """MindSpore reads in a thread of its own; a generator must not be closed while it runs."""
+    stream = stream_of(colour_folder(tmp_path / "train", per_class=3))
+    decode = stream._samples.image
+    stream._samples.image = lambda index: time.sleep(0.05) or decode(index)
+    source = dataset.StepSource(stream, steps_per_epoch=100, epochs=1)
+    reader = threading.Thread(target=lambda: [None for _ in source])
+    reader.start()
+    time.sleep(0.2)
+    source.close()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert source.error is None
 
 
 def test_a_broken_image_ends_the_stream_and_is_raised_where_the_user_sees_it(tmp_path):

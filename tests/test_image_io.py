@@ -104,7 +104,7 @@ def test_sixteen_bit_grey_is_scaled_and_not_clipped(form):
 
 def test_pixels_of_more_than_sixteen_bits_are_refused():
     data = encoded(Image.fromarray(np.full((2, 3), 70000, np.int32)), "TIFF")
-    with pytest.raises(BadImageError, match="16 bits"):
+    with pytest.raises(BadImageError, match="32 bits"):
         decode_image(data)
 
 

@@ -13,6 +13,7 @@ from support import colour_folder
 
 import eval as evaluation
 import train as training
+from src import dataset, trainer
 from src.class_map import write_class_map
 from src.evaluator import evaluate_checkpoint
 from src.model_utils.config import load_config
@@ -90,7 +91,8 @@ def test_a_run_leaves_checkpoints_class_map_configuration_and_log(run):
 
 def test_the_written_configuration_repeats_the_run_to_the_last_bit(run, tmp_path):
     assert training.main([f"--config_path={run / 'config.yml'}", f"--save_checkpoint_path={tmp_path}"]) == 0
-    with open_weights(run / "last.ckpt") as first, open_weights(tmp_path / run.name / "last.ckpt") as second:
+    (again,) = tmp_path.iterdir()  # under a name of its own
+    with open_weights(run / "last.ckpt") as first, open_weights(again / "last.ckpt") as second:
         for name, weight in first:
             np.testing.assert_array_equal(weight, second.read(name))
 
@@ -169,7 +171,7 @@ def test_a_finished_run_is_not_overwritten(run, images, capsys):
     code = training.main(
         argv(backbone="bit_tiny", dataset_path=images, save_checkpoint_path=run.parent, run_name=run.name)
     )
-    assert "choose another run_name" in one_line_error(capsys, code)
+    assert "exists; choose another run_name" in one_line_error(capsys, code)
     assert (run / "last.ckpt").stat().st_mtime_ns == before
 
 
@@ -205,6 +207,8 @@ def test_a_fine_tune_starts_from_the_files_body_and_a_zero_head(pretrained, imag
         ({"train_image_size": 99}, "99"),
         ({"batch_split": 4}, "batch_split"),
         ({"device_target": "Ascend"}, "device_target Ascend"),
+        ({"eval_path": "{tmp}/nowhere"}, "nowhere"),
+        ({"pretrained": "{tmp}"}, "a folder without bit_tiny.npz; it holds no .npz file"),
     ],
 )
 def test_what_cannot_work_ends_before_training(changes, text, images, tmp_path, capsys):
@@ -212,7 +216,7 @@ def test_what_cannot_work_ends_before_training(changes, text, images, tmp_path, 
     changes = {k: v.format(tmp=tmp_path) if isinstance(v, str) else v for k, v in changes.items()}
     code = training.main(argv(**{**keys, **changes}))
     assert text in one_line_error(capsys, code)
-    assert not list(tmp_path.rglob("*.ckpt"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_more_classes_than_the_data_has_can_be_allowed(images, tmp_path):
@@ -222,6 +226,81 @@ def test_more_classes_than_the_data_has_can_be_allowed(images, tmp_path):
     )
     result = train(cfg)
     np.testing.assert_allclose(result.losses[0], np.log(7), atol=1e-5)
+    cfg = load_config([f"--checkpoint_path={result.folder / 'last.ckpt'}", f"--dataset_path={images}"])
+    assert evaluate_checkpoint(cfg).top1 == result.last["top1"]  # the record knows the three names
+
+
+def test_a_subset_of_the_classes_needs_their_names(pretrained, images, capsys):
+    """Google's files hold no class names: three folders cannot be told from twenty-one classes."""
+    arguments = [f"--checkpoint_path={pretrained / 'bit_tiny.npz'}", f"--dataset_path={images}"]
+    arguments += ["--eval_image_size=16", "--allow_unused_classes=true"]
+    assert "21 classes and the data 3" in one_line_error(capsys, evaluation.main(arguments))
+    names = ["blue", "green", "red", *(f"other_{i:02d}" for i in range(18))]
+    write_class_map(pretrained / "class_map.json", names[::-1])
+    try:
+        assert evaluation.main(arguments) == 0
+    finally:
+        (pretrained / "class_map.json").unlink()
+    assert accuracy(capsys.readouterr().out)["seen"] == "10/10"
+
+
+def test_a_broken_evaluation_image_ends_the_training_with_its_name(images, tmp_path, capsys):
+    shutil.copytree(images, tmp_path / "data")
+    (tmp_path / "data" / "val" / "red" / "0.png").write_bytes(b"\x89PNG")
+    keys = {"backbone": "bit_tiny", "dataset_path": tmp_path / "data", "batch_size": 36, "eval_every": 1}
+    code = training.main(
+        argv(**keys, schedule_steps="1,9", save_checkpoint_path=tmp_path / "out", run_name="r")
+    )
+    line = one_line_error(capsys, code)
+    assert "val/red/0.png" in line
+    assert line in (tmp_path / "out" / "r" / "train.log").read_text()
+
+
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_half_precision_trains_like_full_precision(level, images, tmp_path):
+    keys = {"backbone": "bit_tiny", "dataset_path": images, "batch_size": 6, "schedule_steps": "1,4"}
+    keys = {**keys, "save_checkpoint_path": tmp_path, "eval_every": 0, "lr_max": 0.01}
+    full, half = (train(load_config(argv(**keys, amp_level=name))).losses for name in ("O0", level))
+    np.testing.assert_allclose(half, full, rtol=0.02)
+    assert half != full  # float16 was used
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where", "argument"),
+    [
+        ("mixup", 0.3, "TrainStream", "mixup"),
+        ("hflip", 0.25, "BitTrain", "hflip"),
+        ("on_bad_image", "skip", "TrainStream", "on_bad_image"),
+        ("seed", 7, "TrainStream", "seed"),
+        ("train_num_workers", 3, "TrainStream", "num_workers"),
+        ("eval_batch_size", 5, "EvalBatches", "batch_size"),
+        ("eval_num_workers", 3, "EvalBatches", "num_workers"),
+        ("weight_decay", 0.1, "get_optimizer", "weight_decay"),
+        ("momentum", 0.8, "get_optimizer", "momentum"),
+        ("batch_split", 3, "TrainStep", "batch_split"),
+        ("amp_level", "O2", "set_amp_level", 1),
+        ("replace_head", False, "load_pretrained", "replace_head"),
+        ("save_checkpoint", False, "Evaluation", "save"),
+        ("eval_every", 9, "Evaluation", "every"),
+        ("log_every", 9, "StateMonitor", "log_every"),
+    ],
+)
+def test_a_key_reaches_what_it_steers(key, value, where, argument, images, tmp_path, monkeypatch, pretrained):
+    """A key of the configuration that nothing reads would be accepted and change nothing."""
+
+    class ReachedError(Exception):
+        pass
+
+    def stop(*args, **kwargs):
+        found = args[argument] if isinstance(argument, int) else kwargs[argument]
+        assert found is None if key == "save_checkpoint" else found == value
+        raise ReachedError
+
+    module = dataset if hasattr(dataset, where) else trainer
+    monkeypatch.setattr(module, where, stop)
+    keys = {"backbone": "bit_tiny", "dataset_path": images, "pretrained": pretrained, "batch_size": 6}
+    with pytest.raises(ReachedError):
+        train(load_config(argv(**{**keys, "save_checkpoint_path": tmp_path, key: value})))
 
 
 def test_few_examples_fill_a_batch_that_is_larger_than_they_are(images, tmp_path):
