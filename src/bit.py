@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 import mindspore as ms
-from mindspore import Parameter, nn, ops
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import HeNormal, initializer
 from mindspore.ops.auto_generate import GroupNorm as GroupNormOp  # amp O1 cannot rewrite ops.group_norm
 
@@ -41,11 +42,47 @@ class Float32Cell(nn.Cell):
         return super().add_flags_recursive(**flags)
 
 
-class StdConv2d(Float32Cell):
-    """Convolution with standardised weights (arXiv:1903.10520) and symmetric zero padding, without bias.
+class Standardise(Float32Cell):
+    """Rows with mean 0, divided by sqrt(var + 1e-10) with the biased variance (arXiv:1903.10520), in float32.
 
-    Each output filter is shifted to mean 0 and divided by sqrt(var + 1e-10), with the biased variance, in
-    float32.
+    Means are products with a constant vector, and the gradient is the closed form: on a CPU the operators of
+    the plain expression and of its automatic gradient cost more than the convolutions.
+
+    Args:
+        fan_in (int): length of a row, K.
+
+    Inputs:
+        w (Tensor): shape (D, K).
+
+    Outputs:
+        Tensor, shape (D, K), float32.
+    """
+
+    def __init__(self, fan_in: int):
+        super().__init__()
+        self.average = Tensor(np.full((fan_in, 1), 1.0 / fan_in, np.float32))
+        self.matmul = ops.MatMul()
+
+    def _mean(self, x):
+        return self.matmul(x, self.average)  # (D, K) -> (D, 1)
+
+    def _centre_and_scale(self, w):
+        w = w - self._mean(w)
+        w = w - self._mean(w)  # what rounding left: the first pass alone turns a constant row into noise
+        return w, ops.rsqrt(self._mean(w * w) + 1e-10)
+
+    def construct(self, w):
+        centred, scale = self._centre_and_scale(w)
+        return centred * scale
+
+    def bprop(self, w, out, dout):
+        """The gradient of (w - mean) * scale, where both depend on w."""
+        scale = self._centre_and_scale(w)[1]
+        return ((dout - self._mean(dout) - out * self._mean(dout * out)) * scale,)
+
+
+class StdConv2d(Float32Cell):
+    """Convolution with standardised filters and symmetric zero padding, without bias.
 
     Args:
         in_channels (int): channels of the input, C.
@@ -64,15 +101,15 @@ class StdConv2d(Float32Cell):
         super().__init__()
         shape = (out_channels, in_channels, kernel_size, kernel_size)
         self.weight = Parameter(initializer(HeNormal(nonlinearity="linear"), shape), name="weight")
+        self.rows = (out_channels, in_channels * kernel_size**2)
+        self.standardise = Standardise(self.rows[1])
         padding = (kernel_size - 1) // 2
         self.conv = ops.Conv2D(
             out_channel=out_channels, kernel_size=kernel_size, pad_mode="pad", pad=padding, stride=stride
         )
 
     def construct(self, x):
-        centred = self.weight - self.weight.mean((1, 2, 3), keep_dims=True)
-        variance = (centred * centred).mean((1, 2, 3), keep_dims=True)
-        weight = centred * ops.rsqrt(variance + 1e-10)
+        weight = self.standardise(self.weight.reshape(self.rows)).reshape(self.weight.shape)
         return self.conv(ops.cast(x, self.compute_dtype), ops.cast(weight, self.compute_dtype))
 
 

@@ -7,7 +7,7 @@ from bit_npz import golden_arrays
 from mindspore import nn
 from support import GOLDEN, uniform_images
 
-from src.bit import BiT, GroupNorm, Root, StdConv2d
+from src.bit import BiT, GroupNorm, Root, Standardise, StdConv2d
 from src.checkpoint import load_pretrained
 from src.network import set_amp_level
 
@@ -102,6 +102,24 @@ def test_kernels_are_standardised_in_float32(spread, level):
     np.testing.assert_allclose(
         weights, standardised(kernel.astype(np.float64)), rtol=0, atol=1e-5 if level is None else 3e-3
     )
+
+
+def test_the_gradient_of_the_standardisation_is_that_of_its_formula():
+    rng = np.random.default_rng(4)
+    kernel, weight = rng.normal(0.2, 0.1, (2, 5)), rng.normal(size=(2, 5))
+
+    def loss(k):
+        return (weight * standardised(k.reshape(2, 5, 1, 1)).reshape(2, 5)).sum()
+
+    expected = np.empty_like(kernel)
+    for place in np.ndindex(kernel.shape):
+        step = np.zeros_like(kernel)
+        step[place] = 1e-6
+        expected[place] = (loss(kernel + step) - loss(kernel - step)) / 2e-6
+    cell = Standardise(5)
+    grad = ms.ops.GradOperation(sens_param=True)(cell)
+    found = grad(ms.Tensor(kernel, ms.float32), ms.Tensor(weight, ms.float32)).asnumpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [(8, 10), (7, 9)])
