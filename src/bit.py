@@ -24,8 +24,9 @@ GROUPS = 32
 class Standardise(Float32Cell):
     """Rows with mean 0, divided by sqrt(var + 1e-10) with the biased variance (arXiv:1903.10520), in float32.
 
-    Means are products with a constant vector, and the gradient is the closed form: on a CPU the operators of
-    the plain expression and of its automatic gradient cost more than the convolutions.
+    Means and their way back to rows are products with constant vectors, and the gradient is the closed form:
+    on a CPU the plain expression and its automatic gradient cost more time than the convolutions, and each
+    operator that broadcasts keeps sixteen bytes an element for good.
 
     Args:
         fan_in (int): length of a row, K.
@@ -40,15 +41,19 @@ class Standardise(Float32Cell):
     def __init__(self, fan_in: int):
         super().__init__()
         self.average = Tensor(np.full((fan_in, 1), 1.0 / fan_in, np.float32))
+        self.ones = Tensor(np.ones((1, fan_in), np.float32))
         self.matmul = ops.MatMul()
 
     def _mean(self, x):
         return self.matmul(x, self.average)  # (D, K) -> (D, 1)
 
+    def _spread(self, x):
+        return self.matmul(x, self.ones)  # (D, 1) -> (D, K)
+
     def _centre_and_scale(self, w):
-        w = w - self._mean(w)
-        w = w - self._mean(w)  # what rounding left: the first pass alone turns a constant row into noise
-        return w, ops.rsqrt(self._mean(w * w) + 1e-10)
+        w = w - self._spread(self._mean(w))
+        w = w - self._spread(self._mean(w))  # what rounding left: once alone turns a constant row into noise
+        return w, self._spread(ops.rsqrt(self._mean(w * w) + 1e-10))
 
     def construct(self, w):
         centred, scale = self._centre_and_scale(w)
@@ -57,7 +62,9 @@ class Standardise(Float32Cell):
     def bprop(self, w, out, dout):
         """The gradient of (w - mean) * scale, where both depend on w."""
         scale = self._centre_and_scale(w)[1]
-        return ((dout - self._mean(dout) - out * self._mean(dout * out)) * scale,)
+        shift = self._spread(self._mean(dout))
+        along = out * self._spread(self._mean(dout * out))
+        return ((dout - shift - along) * scale,)
 
 
 class StdConv2d(Float32Cell):
