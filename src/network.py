@@ -22,12 +22,12 @@ AMP_LEVELS = ("O0", "O1", "O2", "O3", "auto")
 
 
 def canonical_name(name: str) -> str:
-    """The zoo's name of a network: `BiT-M-R50x1` and `BiT-S-R50x1-ILSVRC2012` are `bit_r50x1`.
+    """The zoo's name of a network: `BiT-M-R50x1`, `BiT-S-R50x1-ILSVRC2012`, `R50x1_224` are `bit_r50x1`.
 
     Raises:
         UserError: the zoo has no such network; names the nearest and lists all.
     """
-    google = re.fullmatch(r"BiT-[SML]-(R\d+x\d+)(-.+)?", name, re.IGNORECASE)
+    google = re.fullmatch(r"(?:BiT-[SML]-)?(R\d+x\d+)([-_].+)?", name, re.IGNORECASE)
     short = f"bit_{google[1]}".lower() if google else name.lower()
     if short in NETWORKS:
         return short

@@ -37,7 +37,16 @@ def test_arguments_replace_those_of_the_table():
 
 
 @pytest.mark.parametrize(
-    "name", ["bit_r50x1", "BIT_R50X1", "BiT-M-R50x1", "BiT-S-R50x1", "BiT-M-R50x1-ILSVRC2012", "bit-m-r50x1"]
+    "name",
+    [
+        "bit_r50x1",
+        "BIT_R50X1",
+        "BiT-M-R50x1",
+        "BiT-S-R50x1",
+        "BiT-M-R50x1-ILSVRC2012",
+        "R50x1_224",
+        "bit-m-r50x1",
+    ],
 )
 def test_googles_names_are_accepted(name):
     assert canonical_name(name) == "bit_r50x1"
