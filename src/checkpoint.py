@@ -20,12 +20,14 @@ from src.array_io import Weight, differences
 from src.convert import google_weights
 from src.errors import UserError
 from src.npz_file import open_npz
-from src.npz_map import HEAD_PARAMS
 from src.weight_file import open_weights, write_weights
 
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".npz", ".ckpt", ".safetensors")
+
+# Weight and bias of the classifier: BiT's, ViT's.
+HEAD_PARAMS = ("head.conv.weight", "head.conv.bias", "head.weight", "head.bias")
 
 # What MindSpore's training checkpoints hold besides the network.
 STATE_PREFIXES = (
@@ -77,7 +79,8 @@ def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool
             log.debug("%s: left out %d arrays of training state, such as %s", path, len(state), state[0])
         found = {name: weight.shape for name, weight in weights.items() if name not in state}
         wanted = {name: tuple(param.shape) for name, param in params.items()}
-        _settle_head(path, wanted, found, replace_head)
+        head = [name for name in HEAD_PARAMS if name in params]
+        _settle_head(path, head, wanted, found, replace_head)
         problem = differences(wanted, found)
         if problem:
             raise UserError(f"{path} does not fit the network: {problem}")
@@ -87,7 +90,7 @@ def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool
         for name in wanted:
             params[name].set_data(ms.Tensor(weights[name].load()))
     if replace_head:
-        for name in HEAD_PARAMS:
+        for name in head:
             params[name].set_data(ms.Tensor(np.zeros(params[name].shape, np.float32)))
     return record
 
@@ -124,12 +127,13 @@ def _open(path: Path) -> Iterator[tuple[dict[str, Weight], dict]]:
             yield {n: Weight(n, s, lambda n=n: file.read(n)) for n, s in file.shapes.items()}, file.record
 
 
-def _settle_head(path, wanted: dict[str, tuple], found: dict[str, tuple], replace_head: bool) -> None:
+def _settle_head(
+    path, head: list[str], wanted: dict[str, tuple], found: dict[str, tuple], replace_head: bool
+) -> None:
     """Compare the class counts; take the head out of both tables when it is to be replaced."""
-    weight = HEAD_PARAMS[0]
-    ours, theirs = wanted.get(weight, (0,))[0], found.get(weight, (0,))[0]
+    ours, theirs = (table.get(head[0], (0,))[0] if head else 0 for table in (wanted, found))
     if replace_head:
-        for name in HEAD_PARAMS:
+        for name in head:
             del wanted[name]
             found.pop(name, None)
     elif ours and theirs and ours != theirs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from functools import partial
 
@@ -11,24 +12,51 @@ from mindspore import amp, nn
 from src.bit import BiT
 from src.errors import UserError
 from src.npz_map import BIT_ARCHITECTURES, GOOGLE_MEAN, GOOGLE_STD
+from src.vit import ViT
+
+_TINY = {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768}
+_SMALL = {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536}
+_BASE = {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072}
+_LARGE = {"dim": 1024, "depth": 24, "heads": 16, "mlp_dim": 4096}
+_HUGE = {"dim": 1280, "depth": 32, "heads": 16, "mlp_dim": 5120}
 
 NETWORKS = {
-    name: partial(BiT, units=units, width=width) for name, (units, width) in BIT_ARCHITECTURES.items()
+    **{name: partial(BiT, units=units, width=width) for name, (units, width) in BIT_ARCHITECTURES.items()},
+    "vit_nano_patch8": partial(ViT, patch_size=8, dim=64, depth=4, heads=4, mlp_dim=128),  # for tests
+    "vit_tiny_patch16": partial(ViT, patch_size=16, **_TINY),
+    "vit_small_patch16": partial(ViT, patch_size=16, **_SMALL),
+    "vit_small_patch32": partial(ViT, patch_size=32, **_SMALL),
+    "vit_base_patch8": partial(ViT, patch_size=8, **_BASE),
+    "vit_base_patch16": partial(ViT, patch_size=16, **_BASE),
+    "vit_base_patch32": partial(ViT, patch_size=32, **_BASE),
+    "vit_large_patch16": partial(ViT, patch_size=16, **_LARGE),
+    "vit_large_patch32": partial(ViT, patch_size=32, **_LARGE),
+    "vit_huge_patch14": partial(ViT, patch_size=14, **_HUGE),
 }
 
+IMAGE_SIZE = 224  # what a ViT is built for when nobody says
+
 GOOGLE_NORMALISATION = {"image_mean": GOOGLE_MEAN, "image_std": GOOGLE_STD}
+
+VIT_SIZES = {"ti": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}  # Google's letters
 
 AMP_LEVELS = ("O0", "O1", "O2", "O3", "auto")
 
 
 def canonical_name(name: str) -> str:
-    """The zoo's name of a network: `BiT-M-R50x1`, `BiT-S-R50x1-ILSVRC2012`, `R50x1_224` are `bit_r50x1`.
+    """The zoo's name of a network: `BiT-M-R50x1`, `BiT-S-R50x1-ILSVRC2012`, `R50x1_224` are `bit_r50x1`,
+    `ViT-B_16` and `ViT-B/16` are `vit_base_patch16`.
 
     Raises:
         UserError: the zoo has no such network; names the nearest and lists all.
     """
-    google = re.fullmatch(r"(?:BiT-[SML]-)?(R\d+x\d+)([-_].+)?", name, re.IGNORECASE)
-    short = f"bit_{google[1]}".lower() if google else name.lower()
+    short = name.lower()
+    bit = re.fullmatch(r"(?:bit-[sml]-)?(r\d+x\d+)([-_].+)?", short)
+    vit = re.fullmatch(r"vit-(ti|s|b|l|h)[_/](\d+)([-_].+)?", short)
+    if bit:
+        short = f"bit_{bit[1]}"
+    elif vit:
+        short = f"vit_{VIT_SIZES[vit[1]]}_patch{vit[2]}"
     if short in NETWORKS:
         return short
     nearest = difflib.get_close_matches(short, NETWORKS, n=1, cutoff=0.0)[0]
@@ -43,10 +71,11 @@ def get_network(
     """Build a network of the zoo with fresh weights and a zero head.
 
     Args:
-        name: a name of `NETWORKS`, or Google's, such as `BiT-M-R50x1`.
+        name: a name of `NETWORKS`, or Google's, such as `BiT-M-R50x1` or `ViT-B_16`.
         num_classes: number of logits, K.
-        image_size: side, or (height, width), in pixels. BiT takes any size and needs none.
-        **overrides: arguments of the network's Cell that replace the table's, such as `width=2`.
+        image_size: side, or (height, width), in pixels. BiT takes any size and needs none; ViT is built for
+            one, a multiple of the patch, by default 224.
+        **overrides: arguments of the network's Cell besides or instead of the table's, such as `width=2`.
 
     Returns:
         Cell that turns images of shape (N, 3, H, W) into logits of shape (N, K).
@@ -62,9 +91,12 @@ def get_network(
         raise UserError(
             f"image_size wants a side or (height, width) in pixels, from 1 up, and got {image_size!r}"
         )
-    unknown = sorted(set(overrides) - set(network.keywords))
+    arguments = set(inspect.signature(network.func).parameters)
+    unknown = sorted(set(overrides) - arguments)
     if unknown:
-        raise UserError(f"{name} has no argument {', '.join(unknown)}; it has {', '.join(network.keywords)}")
+        raise UserError(f"{name} has no argument {', '.join(unknown)}; it has {', '.join(sorted(arguments))}")
+    if "image_size" in arguments:
+        overrides["image_size"] = image_size or IMAGE_SIZE
     return network(num_classes=num_classes, **overrides)
 
 

@@ -25,7 +25,6 @@ BIT_ARCHITECTURES = {  # name -> (units of the four blocks, width)
     "bit_r152x4": ((3, 8, 36, 3), 4),
 }
 GOOGLE_MEAN = GOOGLE_STD = (127.5, 127.5, 127.5)  # of pixels 0..255, for Google's networks
-HEAD_PARAMS = ("head.conv.weight", "head.conv.bias")
 
 _CONV, _NORM = "standardized_conv2d/kernel", "group_norm"
 _ROOT_KERNEL, _HEAD_KERNEL = f"resnet/root_block/{_CONV}", "resnet/head/conv2d/kernel"
@@ -122,8 +121,8 @@ def bit_params(architecture: BitArchitecture) -> list[tuple]:
                 conv(f"{key}/{letter}/{_CONV}", f"{name}.conv{index}.weight", after, before, size)
             channels = 4 * mid
     norm("resnet", "head.gn", channels)
-    conv(_HEAD_KERNEL, HEAD_PARAMS[0], architecture.class_num, channels, 1)
-    params.append(("resnet/head/conv2d/bias", HEAD_PARAMS[1], None, (architecture.class_num,)))
+    conv(_HEAD_KERNEL, "head.conv.weight", architecture.class_num, channels, 1)
+    params.append(("resnet/head/conv2d/bias", "head.conv.bias", None, (architecture.class_num,)))
     return params
 
 

@@ -207,3 +207,19 @@ def test_mindspore_loads_a_saved_network(net, values, tmp_path):
     missing, unused = ms.load_param_into_net(other, loaded)
     assert (missing, unused) == ([], ["weights_record"])
     assert_untouched({param.name: param for param in other.get_parameters()})
+
+
+def test_a_vit_is_saved_loaded_and_given_a_new_head(tmp_path):
+    net = get_network("vit_nano_patch8", num_classes=5, image_size=16)
+    for param in net.get_parameters():
+        param.set_data(ms.Tensor(np.random.default_rng(len(param.name)).normal(size=param.shape), ms.float32))
+    save_network(net, tmp_path / "vit.ckpt", {"class_num": 5})
+    same, tuned = (get_network("vit_nano_patch8", num_classes=n, image_size=16) for n in (5, 3))
+    load_pretrained(same, tmp_path / "vit.ckpt")
+    load_pretrained(tuned, tmp_path / "vit.ckpt", replace_head=True)
+    for name, param in net.parameters_dict().items():
+        np.testing.assert_array_equal(same.parameters_dict()[name].asnumpy(), param.asnumpy())
+    np.testing.assert_array_equal(tuned.pos_embed.asnumpy(), net.pos_embed.asnumpy())
+    assert not tuned.head.weight.asnumpy().any()
+    with pytest.raises(UserError, match="a head of 5 classes and the network one of 3"):
+        load_pretrained(tuned, tmp_path / "vit.ckpt")

@@ -13,6 +13,16 @@ PARAMETERS = {  # with 1,000 classes
     "bit_r101x3": 387_934_888,
     "bit_r152x2": 236_335_208,
     "bit_r152x4": 936_533_224,
+    "vit_nano_patch8": 261_672,
+    "vit_tiny_patch16": 5_717_416,
+    "vit_small_patch16": 22_050_664,
+    "vit_small_patch32": 22_878_952,
+    "vit_base_patch8": 86_576_872,
+    "vit_base_patch16": 86_567_656,
+    "vit_base_patch32": 88_224_232,
+    "vit_large_patch16": 304_326_632,
+    "vit_large_patch32": 306_535_400,
+    "vit_huge_patch14": 632_045_800,
 }
 
 
@@ -50,6 +60,28 @@ def test_arguments_replace_those_of_the_table():
 )
 def test_googles_names_are_accepted(name):
     assert canonical_name(name) == "bit_r50x1"
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        *[
+            ("ViT-B_16", "vit_base_patch16"),
+            ("ViT-B/32", "vit_base_patch32"),
+            ("ViT-Ti_16", "vit_tiny_patch16"),
+        ],
+        *[("vit_base_patch32", "vit_base_patch32"), ("ViT-H_14", "vit_huge_patch14")],
+    ],
+)
+def test_googles_names_of_vit_are_accepted(name, ours):
+    assert canonical_name(name) == ours
+
+
+def test_vit_is_built_for_the_image_size():
+    with no_init_parameters():
+        net = get_network("vit_nano_patch8", num_classes=3, image_size=(24, 40), pool="mean", pre_logits=True)
+    assert net.pos_embed.shape == (1, 15, 64)
+    assert net.head.weight.shape == (3, 64)
 
 
 @pytest.mark.parametrize("name", ["bit_r50x2", "resnet50", "", "BiT-M-R50x7", "BiT-X-R50x1"])
