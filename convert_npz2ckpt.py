@@ -1,4 +1,4 @@
-"""Convert Google's BiT weights (`.npz`) to a MindSpore checkpoint.
+"""Convert Google's BiT and ViT weights (`.npz`) to a MindSpore checkpoint.
 
     python convert_npz2ckpt.py --npz_path BiT-M-R50x1.npz --ckpt_path bit_m_r50x1.ckpt
 """
@@ -20,7 +20,7 @@ def main(argv=None) -> int:
 
 
 def _run(argv: list[str] | None) -> None:
-    parser = ArgumentParser(description="Convert Google's BiT weights (.npz) to .ckpt or .safetensors.")
+    parser = ArgumentParser(description="Convert Google's BiT or ViT weights to .ckpt or .safetensors.")
     parser.add_argument("--npz_path", type=Path, required=True, help="Google's file, such as BiT-M-R50x1.npz")
     parser.add_argument("--ckpt_path", type=Path, help=".ckpt or .safetensors; default: beside the input")
     args = parser.parse_args(argv)

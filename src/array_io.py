@@ -56,6 +56,15 @@ class Stored(NamedTuple):
             raise ValueError(f"is damaged: '{name}' of shape {self.shape} and {self.dtype} has {found} bytes")
 
 
+class Mapped(NamedTuple):
+    """One Parameter: its name and shape, the array in the file, and what turns that into this."""
+
+    name: str
+    shape: tuple[int, ...]
+    key: str
+    turn: Callable[[np.ndarray], np.ndarray]
+
+
 def count(shape: tuple[int, ...]) -> int:
     """Return the number of elements; unlike `np.prod` it cannot overflow."""
     total = 1

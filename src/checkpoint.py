@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ from src.array_io import Weight, differences
 from src.convert import google_weights
 from src.errors import UserError
 from src.npz_file import open_npz
+from src.vit import ViT
+from src.vit_map import resize_position
 from src.weight_file import open_weights, write_weights
 
 log = logging.getLogger(__name__)
@@ -77,6 +80,8 @@ def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool
         state = [name for name in weights if name not in params and _is_state(name)]
         if state:
             log.debug("%s: left out %d arrays of training state, such as %s", path, len(state), state[0])
+        if "pos_embed" in weights and isinstance(net, ViT):
+            weights["pos_embed"] = _fit_position(net, weights, record)
         found = {name: weight.shape for name, weight in weights.items() if name not in state}
         wanted = {name: tuple(param.shape) for name, param in params.items()}
         head = [name for name in HEAD_PARAMS if name in params]
@@ -84,11 +89,12 @@ def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool
         problem = differences(wanted, found)
         if problem:
             raise UserError(f"{path} does not fit the network: {problem}")
-        for name in wanted:  # a flipped byte of an .npz shows in reading only: find it before `net` changes
+        used = [name for name in weights if name in wanted]
+        for name in used:  # a flipped byte of an .npz shows in reading only: find it before `net` changes
             if not np.isfinite(weights[name].load()).all():
                 raise UserError(f"{path}: {name} holds numbers that are not finite; use a sound file")
-        for name in wanted:
-            params[name].set_data(ms.Tensor(weights[name].load()))
+        for name in used:
+            params[name].set_data(ms.Tensor(np.ascontiguousarray(weights[name].load())))
     if replace_head:
         for name in head:
             params[name].set_data(ms.Tensor(np.zeros(params[name].shape, np.float32)))
@@ -127,14 +133,29 @@ def _open(path: Path) -> Iterator[tuple[dict[str, Weight], dict]]:
             yield {n: Weight(n, s, lambda n=n: file.read(n)) for n, s in file.shapes.items()}, file.record
 
 
+def _fit_position(net: ViT, weights: Mapping[str, Weight], record: Mapping) -> Weight:
+    """The position embedding, resized to the grid of patches of `net` when the file has another."""
+    position = weights["pos_embed"]
+    tokens = position.shape[1] - ("cls_token" in weights)
+    side = math.isqrt(tokens)
+    grid = tuple(record.get("grid") or (side, side))
+    if grid == net.grid or grid[0] * grid[1] != tokens or len(position.shape) != 3:
+        return position
+    log.info("position embedding: resized from %d x %d to %d x %d patches", *grid, *net.grid)
+    rows = position.shape[1] - tokens + net.grid[0] * net.grid[1]
+    shape = (1, rows, position.shape[2])
+    return position._replace(shape=shape, load=lambda: resize_position(position.load(), grid, net.grid))
+
+
 def _settle_head(
     path, head: list[str], wanted: dict[str, tuple], found: dict[str, tuple], replace_head: bool
 ) -> None:
     """Compare the class counts; take the head out of both tables when it is to be replaced."""
     ours, theirs = (table.get(head[0], (0,))[0] if head else 0 for table in (wanted, found))
     if replace_head:
-        for name in head:
-            del wanted[name]
+        dropped = [name for name in found if name.startswith("pre_logits.") and name not in wanted]
+        for name in head + dropped:
+            wanted.pop(name, None)
             found.pop(name, None)
     elif ours and theirs and ours != theirs:
         raise UserError(

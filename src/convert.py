@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from src.array_io import BLOCK_BYTES, Weight
+from src.array_io import BLOCK_BYTES, Mapped, Weight
 from src.errors import UserError
 from src.npz_file import NpzFile, open_npz
-from src.npz_map import GOOGLE_MEAN, GOOGLE_STD, map_bit
+from src.npz_map import GOOGLE_MEAN, GOOGLE_STD, BitArchitecture, map_bit
+from src.vit_map import is_vit, map_vit
 from src.weight_file import write_weights
 
 RECORD_FORMAT = 1
 
 
 def google_weights(npz: NpzFile) -> tuple[list[Weight], dict]:
-    """Return the arrays of a BiT file under our names and in our axis order, not yet loaded, and the record.
+    """Return the arrays of a file under our names and in our axis order, not yet loaded, and the record.
 
     Raises:
-        UserError: the file is no BiT of the zoo.
+        UserError: the file is no BiT or ViT of the zoo.
     """
     try:
-        architecture, params = map_bit(npz.shapes)
+        architecture, params = map_vit(npz.shapes) if is_vit(npz.shapes) else _map_bit(npz.shapes)
         network = architecture.name
     except UserError as error:
         raise UserError(f"{npz.path}: {error}") from None
-    weights = [Weight(name, shape, partial(_load, npz, key, axes)) for key, name, axes, shape in params]
+    read = lru_cache(maxsize=1)(npz.read)  # an array that is stacked over the depth gives many Parameters
+    weights = [Weight(param.name, param.shape, partial(_load, read, param)) for param in params]
     record = {
         "format": RECORD_FORMAT,
         "network": network,
         "class_num": architecture.class_num,
+        **architecture.record,
         "image_mean": list(GOOGLE_MEAN),
         "image_std": list(GOOGLE_STD),
         "source": npz.path.name,
@@ -43,10 +47,10 @@ def google_weights(npz: NpzFile) -> tuple[list[Weight], dict]:
 
 
 def convert(npz_path: str | os.PathLike, weight_path: str | os.PathLike) -> dict:
-    """Write a BiT `.npz` as `.ckpt` or `.safetensors` and return the record that travels in it.
+    """Write a BiT or ViT `.npz` as `.ckpt` or `.safetensors` and return the record that travels in it.
 
     Raises:
-        UserError: the input is no whole BiT file of the zoo, or the output cannot be written or is the input.
+        UserError: the input is no whole file of the zoo, or the output cannot be written or is the input.
     """
     if Path(npz_path).resolve() == Path(weight_path).resolve():
         raise UserError(f"{npz_path} would be overwritten by its own conversion; choose another output")
@@ -56,9 +60,15 @@ def convert(npz_path: str | os.PathLike, weight_path: str | os.PathLike) -> dict
     return record
 
 
-def _load(npz: NpzFile, key: str, axes: tuple[int, ...] | None) -> np.ndarray:
-    array = npz.read(key)
-    return array if axes is None else array.transpose(axes)
+def _map_bit(shapes: Mapping[str, tuple]) -> tuple[BitArchitecture, list[Mapped]]:
+    architecture, params = map_bit(shapes)
+    return architecture, [
+        Mapped(name, shape, key, partial(np.transpose, axes=axes)) for key, name, axes, shape in params
+    ]
+
+
+def _load(read: Callable[[str], np.ndarray], param: Mapped) -> np.ndarray:
+    return param.turn(read(param.key))
 
 
 def _sha256(path: Path) -> str:

@@ -14,7 +14,7 @@ from src.class_map import CLASS_MAP, check_class_order, read_class_map
 from src.context import init_context, raise_if_out_of_memory
 from src.errors import UserError
 from src.eval_engine import evaluate
-from src.network import GOOGLE_NORMALISATION, canonical_name, get_network, set_amp_level
+from src.network import GOOGLE_NORMALISATION, arguments_of, canonical_name, get_network, set_amp_level
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def evaluate_checkpoint(cfg) -> EvalResult:
         key: tuple(_agreed(key, cfg[key], record.get(key), path) or family)
         for key, family in GOOGLE_NORMALISATION.items()
     }
-    network = get_network(name, num_classes=class_num, image_size=crop)
+    network = get_network(name, num_classes=class_num, image_size=crop, **arguments_of(record))
     load_pretrained(network, path)
     log.info("network: %s, %d classes, from %s", name, class_num, path)
     log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *crop, cfg.amp_level)

@@ -1,10 +1,11 @@
-"""The zoo: every network by name. The architectures of BiT stand in `src/npz_map.py`."""
+"""The zoo: every network by name. The architectures stand in `src/npz_map.py` and `src/vit_map.py`."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 import re
+from collections.abc import Mapping
 from functools import partial
 
 from mindspore import amp, nn
@@ -13,25 +14,14 @@ from src.bit import BiT
 from src.errors import UserError
 from src.npz_map import BIT_ARCHITECTURES, GOOGLE_MEAN, GOOGLE_STD
 from src.vit import ViT
-
-_TINY = {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768}
-_SMALL = {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536}
-_BASE = {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072}
-_LARGE = {"dim": 1024, "depth": 24, "heads": 16, "mlp_dim": 4096}
-_HUGE = {"dim": 1280, "depth": 32, "heads": 16, "mlp_dim": 5120}
+from src.vit_map import VIT_ARCHITECTURES
 
 NETWORKS = {
     **{name: partial(BiT, units=units, width=width) for name, (units, width) in BIT_ARCHITECTURES.items()},
-    "vit_nano_patch8": partial(ViT, patch_size=8, dim=64, depth=4, heads=4, mlp_dim=128),  # for tests
-    "vit_tiny_patch16": partial(ViT, patch_size=16, **_TINY),
-    "vit_small_patch16": partial(ViT, patch_size=16, **_SMALL),
-    "vit_small_patch32": partial(ViT, patch_size=32, **_SMALL),
-    "vit_base_patch8": partial(ViT, patch_size=8, **_BASE),
-    "vit_base_patch16": partial(ViT, patch_size=16, **_BASE),
-    "vit_base_patch32": partial(ViT, patch_size=32, **_BASE),
-    "vit_large_patch16": partial(ViT, patch_size=16, **_LARGE),
-    "vit_large_patch32": partial(ViT, patch_size=32, **_LARGE),
-    "vit_huge_patch14": partial(ViT, patch_size=14, **_HUGE),
+    **{
+        name: partial(ViT, patch_size=patch, dim=dim, depth=depth, heads=heads, mlp_dim=mlp_dim)
+        for name, (patch, dim, depth, heads, mlp_dim) in VIT_ARCHITECTURES.items()
+    },
 }
 
 IMAGE_SIZE = 224  # what a ViT is built for when nobody says
@@ -98,6 +88,22 @@ def get_network(
     if "image_size" in arguments:
         overrides["image_size"] = image_size or IMAGE_SIZE
     return network(num_classes=num_classes, **overrides)
+
+
+def describe(network: nn.Cell) -> dict:
+    """What a checkpoint must say of a network besides its name; `arguments_of` reads it."""
+    if isinstance(network, ViT):
+        return {
+            "grid": list(network.grid),
+            "pool": network.pool,
+            "pre_logits": network.pre_logits is not None,
+        }
+    return {}
+
+
+def arguments_of(record: Mapping) -> dict:
+    """The arguments of `get_network` that a record of weights holds."""
+    return {key: record[key] for key in ("pool", "pre_logits") if key in record}
 
 
 def set_amp_level(network: nn.Cell, level: str) -> nn.Cell:

@@ -57,6 +57,11 @@ class BitArchitecture:
         found = f"a BiT of {self.units} units and width {self.width}"
         raise UserError(f"{found} is none of the known networks: {', '.join(BIT_ARCHITECTURES)}")
 
+    @property
+    def record(self) -> dict:
+        """What a file of weights must say besides the name: nothing."""
+        return {}
+
 
 def infer_bit(shapes: Mapping[str, tuple]) -> BitArchitecture:
     """Tell the architecture from the names and shapes of a file, which need not be complete.

@@ -21,7 +21,7 @@ from src.eval_engine import evaluate
 from src.logging import get_logger
 from src.lr_generator import bit_staircase
 from src.model_utils.config import config_to_yaml
-from src.network import canonical_name, get_network, set_amp_level
+from src.network import arguments_of, canonical_name, describe, get_network, set_amp_level
 from src.optimizer import get_optimizer
 from src.run_folder import start_run
 from src.train_step import TrainStep
@@ -56,7 +56,10 @@ def train(cfg) -> TrainResult:
     recipe = dataset.make_recipe(cfg, samples.typical_size(), num_images=num_images, source=source)
     stream = dataset.train_stream(cfg, samples, recipe, indices=indices, class_num=class_num, runtime=runtime)
 
-    network = get_network(name, num_classes=class_num, image_size=recipe.crop)
+    arguments = arguments_of(source)
+    if cfg.replace_head:
+        arguments.pop("pre_logits", None)  # a fine-tune drops the layer together with the head
+    network = get_network(name, num_classes=class_num, image_size=recipe.crop, **arguments)
     if weights:
         load_pretrained(network, weights, replace_head=cfg.replace_head)
     forward = set_amp_level(network, cfg.amp_level)
@@ -103,6 +106,7 @@ def train(cfg) -> TrainResult:
         "image_std": list(recipe.std),
         "eval_image_size": list(recipe.eval_crop),
         "interpolation": recipe.interpolation,
+        **describe(network),
         "pretrained": {key: source[key] for key in ("source", "sha256") if key in source},
     }
     losses = LossRecorder(lr)

@@ -99,7 +99,9 @@ class ViT(nn.Cell):
             raise UserError(f"the width {dim} is not a multiple of the {heads} heads")
         if pool not in ("token", "mean"):
             raise UserError(f"pool wants token or mean and got {pool!r}")
-        tokens = (height // patch_size) * (width // patch_size) + (pool == "token")
+        self.grid = (height // patch_size, width // patch_size)
+        self.pool = pool
+        tokens = self.grid[0] * self.grid[1] + (pool == "token")
         self.patch_embed = PatchEmbed(patch_size, dim)
         self.cls_token = None
         if pool == "token":

@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from bit_npz import CONV, bit_arrays, flip_byte
 from mindspore import nn
+from vit_npz import golden_arrays
 
 from src.checkpoint import STATE_NAMES, STATE_PREFIXES, load_pretrained, read_record, save_network
 from src.convert import convert
 from src.errors import UserError
-from src.network import get_network
+from src.network import describe, get_network
+from src.vit_map import VIT_ARCHITECTURES, resize_position
 from src.weight_file import open_weights
 
 CLASSES = 7
@@ -223,3 +225,44 @@ def test_a_vit_is_saved_loaded_and_given_a_new_head(tmp_path):
     assert not tuned.head.weight.asnumpy().any()
     with pytest.raises(UserError, match="a head of 5 classes and the network one of 3"):
         load_pretrained(tuned, tmp_path / "vit.ckpt")
+
+
+@pytest.fixture(scope="module")
+def vit_npz(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vit") / "ViT-nano.npz"
+    np.savez(path, **golden_arrays(*VIT_ARCHITECTURES["vit_nano_patch8"], 21, grid=3, pre_logits=True))
+    return path
+
+
+def test_a_fine_tune_of_a_vit_drops_pre_logits_and_resizes_the_positions(vit_npz):
+    net = get_network("vit_nano_patch8", num_classes=3, image_size=(16, 40))
+    load_pretrained(net, vit_npz, replace_head=True)
+    with np.load(vit_npz) as arrays:
+        position = arrays["Transformer/posembed_input/pos_embedding"]
+    np.testing.assert_array_equal(net.pos_embed.asnumpy(), resize_position(position, (3, 3), (2, 5)))
+    assert not net.head.weight.asnumpy().any()
+
+
+def test_pre_logits_that_the_network_lacks_are_an_error(vit_npz):
+    net = get_network("vit_nano_patch8", num_classes=21, image_size=24)
+    with pytest.raises(UserError, match="unexpected 2: pre_logits"):
+        load_pretrained(net, vit_npz)
+
+
+def test_a_grid_of_as_many_patches_but_another_shape_is_resized(tmp_path):
+    wide = get_network("vit_nano_patch8", num_classes=3, image_size=(8, 32))
+    save_network(wide, tmp_path / "wide.ckpt", describe(wide))
+    square = get_network("vit_nano_patch8", num_classes=3, image_size=16)
+    load_pretrained(square, tmp_path / "wide.ckpt")
+    expected = resize_position(wide.pos_embed.asnumpy(), (1, 4), (2, 2))
+    np.testing.assert_array_equal(square.pos_embed.asnumpy(), expected)
+
+
+def test_a_converted_vit_is_the_network_of_its_npz(vit_npz, tmp_path):
+    record = convert(vit_npz, tmp_path / "vit.safetensors")
+    assert (record["network"], record["pre_logits"], record["grid"]) == ("vit_nano_patch8", True, [3, 3])
+    nets = [get_network("vit_nano_patch8", num_classes=21, image_size=24, pre_logits=True) for _ in range(2)]
+    for net, path in zip(nets, (vit_npz, tmp_path / "vit.safetensors")):
+        load_pretrained(net, path)
+    for name, param in nets[0].parameters_dict().items():
+        np.testing.assert_array_equal(param.asnumpy(), nets[1].parameters_dict()[name].asnumpy())

@@ -11,7 +11,7 @@ PURE = {  # no MindSpore
     "array_io", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert", "errors", "few_shot",
     "image_folder", "image_io", "loader", "logging", "lr_generator", "metric", "mixup", "model_utils.config",
     "model_utils.local_adapter", "model_utils.schema", "model_utils.values", "npz_file", "npz_map",
-    "run_folder", "safetensors_format", "streams", "transforms", "weight_file",
+    "run_folder", "safetensors_format", "streams", "transforms", "vit_map", "weight_file",
 }  # fmt: skip
 CELLS = {"float32_cell", "bit", "encoder", "vit", "cross_entropy", "optimizer", "train_step", "callback"}
 ASSEMBLY = {"network", "checkpoint", "dataset", "context", "eval_engine"}  # import those and each other

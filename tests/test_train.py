@@ -10,6 +10,7 @@ import pytest
 from bit_npz import golden_arrays
 from PIL import Image
 from support import colour_folder
+from vit_npz import golden_arrays as vit_arrays
 
 import eval as evaluation
 import train as training
@@ -18,6 +19,7 @@ from src.class_map import write_class_map
 from src.evaluator import evaluate_checkpoint
 from src.model_utils.config import load_config
 from src.trainer import train
+from src.vit_map import VIT_ARCHITECTURES
 from src.weight_file import open_weights
 
 SIZES = {"train_image_size": 16, "train_resize_size": 18}
@@ -310,6 +312,26 @@ def test_few_examples_fill_a_batch_that_is_larger_than_they_are(images, tmp_path
     )
     assert len(result.losses) == 3
     assert result.last["samples"] == 10
+
+
+def test_a_vit_is_fine_tuned_from_googles_file_at_another_size_and_evaluated(images, tmp_path):
+    sizes = VIT_ARCHITECTURES["vit_nano_patch8"]
+    np.savez(tmp_path / "nano.npz", **vit_arrays(*sizes, 21, grid=4, pre_logits=True, token=False))
+    keys = {"backbone": "vit_nano_patch8", "dataset_path": images, "pretrained": tmp_path / "nano.npz"}
+    keys = {
+        **keys,
+        "batch_size": 6,
+        "schedule_steps": "1,8",
+        "lr_max": 0.03,
+        "save_checkpoint_path": tmp_path,
+    }
+    result = train(load_config(argv(**keys, eval_every=0)))
+    np.testing.assert_allclose(result.losses[0], np.log(3), atol=1e-5)
+    with open_weights(result.folder / "last.ckpt") as weights:
+        record = weights.record
+    assert (record["pool"], record["pre_logits"], record["grid"]) == ("mean", False, [2, 2])
+    cfg = load_config([f"--checkpoint_path={result.folder / 'last.ckpt'}", f"--dataset_path={images}"])
+    assert evaluate_checkpoint(cfg).top1 == result.last["top1"]
 
 
 @pytest.mark.parametrize("mode", ["stop", "skip"])

@@ -4,11 +4,13 @@ import mindspore as ms
 import numpy as np
 import pytest
 from support import GOLDEN, uniform_images
-from vit_npz import fill_golden
+from vit_npz import golden_arrays
 
+from src.checkpoint import load_pretrained
 from src.encoder import AttentionWeights, DropPath, Gelu, LayerNorm
 from src.errors import UserError
-from src.network import NETWORKS, canonical_name, get_network, set_amp_level
+from src.network import canonical_name, get_network, set_amp_level
+from src.vit_map import VIT_ARCHITECTURES
 
 CASES = json.loads((GOLDEN / "vit_logits.json").read_text())["cases"]
 
@@ -19,28 +21,33 @@ def graph_mode():
 
 
 @pytest.fixture(scope="module")
-def build():
-    """Builds the network of a case, once, with its seeded weights."""
+def build(tmp_path_factory):
+    """Builds the network of a case, once, from an .npz file of its seeded weights."""
     built = {}
 
     def build_case(case):
-        key = case["name"], case["num_classes"]
+        key = case["name"], case["num_classes"], case["size"]
         if key not in built:
+            sizes = VIT_ARCHITECTURES[canonical_name(case["name"])]
+            grid = case.get("pretrain_size", case["size"]) // sizes[0]
+            pre_logits = case.get("pre_logits", False)
+            path = tmp_path_factory.mktemp("npz") / "vit.npz"
+            np.savez(path, **golden_arrays(*sizes, case["num_classes"], grid=grid, pre_logits=pre_logits))
             net = get_network(
-                case["name"],
-                num_classes=case["num_classes"],
-                image_size=case["size"],
-                pre_logits=case.get("pre_logits", False),
+                case["name"], num_classes=case["num_classes"], image_size=case["size"], pre_logits=pre_logits
             )
-            table = NETWORKS[canonical_name(case["name"])].keywords
-            fill_golden(net, dim=table["dim"], heads=table["heads"], depth=table["depth"])
+            record = load_pretrained(net, path)
+            assert record["network"] == canonical_name(case["name"])
+            path.unlink()
             built[key] = net.set_train(False)
         return built[key]
 
     return build_case
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['name']}-{case['num_classes']}")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case['name']}-{case['num_classes']}-{case['size']}"
+)
 def test_logits_equal_those_of_googles_code(build, case):
     images = uniform_images(case["n"], case["size"], case["size"], case["seed"])
     logits = build(case)(ms.Tensor(images)).asnumpy()
