@@ -1,16 +1,14 @@
-"""From the configuration to batches: which images, transform and sizes; and their MindSpore data set."""
+"""From the configuration to batches: which images, which transform, which sizes."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import mindspore.dataset as ds
 import numpy as np
 
 from src import bit_hyperrule
@@ -195,54 +193,6 @@ def eval_batches(
         std=std,
         num_workers=_workers(cfg.eval_num_workers),
         on_bad_image=cfg.on_bad_image,
-    )
-
-
-class StepSource:
-    """Feeds a `GeneratorDataset` with the steps of `epochs` epochs, an epoch an iteration.
-
-    MindSpore reports an exception of a generator as pages of its own text. This one ends the epoch instead
-    and keeps the exception in `error`, for `raise_error` to raise where the user sees it whole.
-    """
-
-    def __init__(self, stream: TrainStream, *, steps_per_epoch: int, epochs: int):
-        self._batches = stream.iterate(0, steps_per_epoch * epochs)
-        self._steps_per_epoch = steps_per_epoch
-        self._lock = threading.Lock()  # MindSpore iterates in a thread of its own
-        self._closed = False
-        self.error: Exception | None = None
-
-    def __len__(self) -> int:
-        return self._steps_per_epoch
-
-    def __iter__(self):
-        for _ in range(self._steps_per_epoch):
-            with self._lock:
-                if self._closed:
-                    return
-                try:
-                    batch = next(self._batches)
-                except Exception as error:
-                    self.error = error
-                    return
-            yield batch
-
-    def raise_error(self) -> None:
-        """Raise what ended the stream, if anything did."""
-        if self.error is not None:
-            raise self.error
-
-    def close(self) -> None:
-        """Stop the decoding threads, whatever they are at."""
-        self._closed = True
-        with self._lock:
-            self._batches.close()
-
-
-def as_dataset(source: StepSource) -> ds.GeneratorDataset:
-    """Wrap whole batches for `Model.train`: columns image (N, 3, H, W) float32 and label."""
-    return ds.GeneratorDataset(
-        source, ["image", "label"], shuffle=False, num_parallel_workers=1, python_multiprocessing=False
     )
 
 

@@ -24,6 +24,7 @@ from src.model_utils.config import config_to_yaml
 from src.network import arguments_of, canonical_name, describe, get_network, set_amp_level
 from src.optimizer import get_optimizer
 from src.run_folder import start_run
+from src.step_source import StepSource, as_dataset
 from src.train_step import TrainStep
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def train(cfg) -> TrainResult:
         steps_per_epoch=steps_per_epoch,
         log_every=cfg.log_every,
     )
-    steps = dataset.StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
+    steps = StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
     _run(step, steps, epochs=epochs, callbacks=[losses, evaluation, monitor])
     if stream.bad_images:
         log.warning("left out %d broken images of %d", len(stream.bad_images), num_images)
@@ -180,9 +181,9 @@ def _saving(network: nn.Cell, record: dict):
     return save
 
 
-def _run(step: TrainStep, steps: dataset.StepSource, *, epochs: int, callbacks: Sequence[Callback]) -> None:
+def _run(step: TrainStep, steps: StepSource, *, epochs: int, callbacks: Sequence[Callback]) -> None:
     try:
-        Model(step).train(epochs, dataset.as_dataset(steps), callbacks=callbacks, dataset_sink_mode=False)
+        Model(step).train(epochs, as_dataset(steps), callbacks=callbacks, dataset_sink_mode=False)
     except RuntimeError as error:
         steps.raise_error()
         raise_if_out_of_memory(error)

@@ -1,12 +1,8 @@
-import threading
-import time
-
 import numpy as np
 import pytest
 from support import colour_folder
 
 from src import dataset
-from src.context import Runtime
 from src.errors import MissingDataError, UserError
 from src.model_utils.config import load_config
 
@@ -105,51 +101,3 @@ def test_images_that_are_missing_are_told_from_images_that_are_wrong(tmp_path):
     with pytest.raises(UserError, match="unknown: red") as error:
         dataset.open_eval(config(eval_path=root), ["blue", "green"])
     assert not isinstance(error.value, MissingDataError)
-
-
-def stream_of(root, **keys):
-    cfg = config(dataset_path=root, batch_size=4, train_image_size=8, schedule_steps="1,5", **keys)
-    samples = dataset.open_train(cfg)
-    recipe = recipe_of(cfg, samples.typical_size(), len(samples))
-    runtime = Runtime(device_target="CPU", device_id=0, rank=0, device_num=1)
-    return dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3, runtime=runtime)
-
-
-def test_mindspore_reads_the_batches_of_the_stream_in_order(tmp_path):
-    stream = stream_of(colour_folder(tmp_path / "train", per_class=3))
-    source = dataset.StepSource(stream, steps_per_epoch=2, epochs=3)
-    loaded = dataset.as_dataset(source)
-    assert loaded.get_dataset_size() == 2
-    iterator = loaded.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    rows = [row for _ in range(3) for row in iterator]
-    assert len(rows) == 6
-    for step, (images, labels) in enumerate(rows):
-        expected = stream.batch(step)
-        np.testing.assert_array_equal(images, expected[0])
-        np.testing.assert_array_equal(labels, expected[1])
-    source.raise_error()
-
-
-def test_closing_waits_for_the_reader_and_ends_it(tmp_path):
-    """MindSpore reads in a thread of its own; a generator must not be closed while it runs."""
-    stream = stream_of(colour_folder(tmp_path / "train", per_class=3))
-    decode = stream._samples.image
-    stream._samples.image = lambda index: time.sleep(0.05) or decode(index)
-    source = dataset.StepSource(stream, steps_per_epoch=100, epochs=1)
-    reader = threading.Thread(target=lambda: [None for _ in source])
-    reader.start()
-    time.sleep(0.2)
-    source.close()
-    reader.join(5)
-    assert not reader.is_alive()
-    assert source.error is None
-
-
-def test_a_broken_image_ends_the_stream_and_is_raised_where_the_user_sees_it(tmp_path):
-    root = colour_folder(tmp_path / "train", per_class=3)
-    (root / "red" / "1.png").write_bytes(b"no image")
-    source = dataset.StepSource(stream_of(root), steps_per_epoch=5, epochs=1)
-    rows = list(source)
-    assert len(rows) < 5
-    with pytest.raises(UserError, match=r"red/1\.png"):
-        source.raise_error()

@@ -14,7 +14,14 @@ PURE = {  # no MindSpore
     "run_folder", "safetensors_format", "streams", "transforms", "vit_map", "weight_file",
 }  # fmt: skip
 CELLS = {"float32_cell", "bit", "encoder", "vit", "cross_entropy", "optimizer", "train_step", "callback"}
-ASSEMBLY = {"network", "checkpoint", "dataset", "context", "eval_engine"}  # import those and each other
+ASSEMBLY = {
+    "network",
+    "checkpoint",
+    "dataset",
+    "context",
+    "eval_engine",
+    "step_source",
+}  # import those and each other
 USE_CASES = {"trainer", "evaluator"}
 LEVEL = {name: level for level, names in enumerate((PURE, CELLS, ASSEMBLY, USE_CASES)) for name in names}
 
