@@ -136,10 +136,12 @@ def _open(path: Path) -> Iterator[tuple[dict[str, Weight], dict]]:
 def _fit_position(net: ViT, weights: Mapping[str, Weight], record: Mapping) -> Weight:
     """The position embedding, resized to the grid of patches of `net` when the file has another."""
     position = weights["pos_embed"]
-    tokens = position.shape[1] - ("cls_token" in weights)
+    if len(position.shape) != 3:
+        return position  # the comparison of shapes will say so
+    tokens = max(position.shape[1] - ("cls_token" in weights), 0)
     side = math.isqrt(tokens)
-    grid = tuple(record.get("grid") or (side, side))
-    if grid == net.grid or grid[0] * grid[1] != tokens or len(position.shape) != 3:
+    grid = tuple(np.ravel(record.get("grid") or (side, side)))
+    if grid == net.grid or len(grid) != 2 or grid[0] * grid[1] != tokens:
         return position
     log.info("position embedding: resized from %d x %d to %d x %d patches", *grid, *net.grid)
     rows = position.shape[1] - tokens + net.grid[0] * net.grid[1]

@@ -16,6 +16,16 @@ def uniform_images(count, height, width, seed) -> np.ndarray:
     return np.random.RandomState(seed).uniform(-1, 1, (count, 3, height, width)).astype(np.float32)
 
 
+def assert_golden(logits: np.ndarray, case: dict) -> None:
+    """Compare logits of shape (N, K) with a case of a golden file of Google's code."""
+    first = np.array(case["logits_first"])
+    np.testing.assert_allclose(logits[:, : first.shape[1]], first, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(
+        logits.sum(1), case["logits_sum"], rtol=0, atol=1e-6 * case["num_classes"] + 1e-4
+    )
+    assert np.argsort(-logits, axis=1)[:, :5].tolist() == case["top5"]
+
+
 def colour_folder(
     root: Path, *, classes=("blue", "green", "red"), per_class=4, size=(20, 24), seed=0
 ) -> Path:

@@ -7,12 +7,13 @@ from bit_npz import CONV, bit_arrays, flip_byte
 from mindspore import nn
 from vit_npz import golden_arrays
 
+from src.array_io import Weight
 from src.checkpoint import STATE_NAMES, STATE_PREFIXES, load_pretrained, read_record, save_network
 from src.convert import convert
 from src.errors import UserError
 from src.network import describe, get_network
 from src.vit_map import VIT_ARCHITECTURES, resize_position
-from src.weight_file import open_weights
+from src.weight_file import open_weights, write_weights
 
 CLASSES = 7
 ROOT = f"resnet/root_block/{CONV}"
@@ -241,6 +242,17 @@ def test_a_fine_tune_of_a_vit_drops_pre_logits_and_resizes_the_positions(vit_npz
         position = arrays["Transformer/posembed_input/pos_embedding"]
     np.testing.assert_array_equal(net.pos_embed.asnumpy(), resize_position(position, (3, 3), (2, 5)))
     assert not net.head.weight.asnumpy().any()
+
+
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (1, 0, 64), (1, 6, 64), (2, 5, 64)])
+@pytest.mark.parametrize("grid", [None, 4, [2], [2, 3], [0, 0]])
+def test_positions_of_no_grid_are_refused_in_one_line(shape, grid, tmp_path):
+    net = get_network("vit_nano_patch8", num_classes=3, image_size=16)
+    weights = [Weight(p.name, p.shape, p.asnumpy) for p in net.get_parameters() if p.name != "pos_embed"]
+    weights.append(Weight("pos_embed", shape, lambda: np.zeros(shape, np.float32)))
+    write_weights(tmp_path / "odd.ckpt", weights, {} if grid is None else {"grid": grid})
+    with pytest.raises(UserError, match="wrong shape 1: pos_embed"):
+        load_pretrained(net, tmp_path / "odd.ckpt")
 
 
 def test_pre_logits_that_the_network_lacks_are_an_error(vit_npz):

@@ -1,7 +1,7 @@
 import mindspore as ms
 import pytest
 
-from src.context import init_context
+from src.context import init_context, raise_if_out_of_memory
 from src.errors import UserError
 
 
@@ -14,6 +14,12 @@ def test_the_device_of_the_environment_is_taken(monkeypatch):
     monkeypatch.setenv("DEVICE_ID", "0")
     runtime = init_context(device_target=None, device_id=None, seed=1)
     assert (runtime.device_target, runtime.device_id, runtime.rank, runtime.device_num) == ("CPU", 0, 0, 1)
+
+
+def test_memory_that_runs_out_is_told_from_other_errors():
+    with pytest.raises(UserError, match="raise batch_split"):
+        raise_if_out_of_memory(RuntimeError("#umsg#Memory not enough:#umsg#Device(id:0) memory isn't enough"))
+    raise_if_out_of_memory(RuntimeError("For 'MatMul', the shapes do not fit"))
 
 
 def test_a_process_that_has_computed_keeps_its_device():

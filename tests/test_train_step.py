@@ -80,6 +80,30 @@ def test_micro_batches_give_the_weights_of_the_whole_batch():
         np.testing.assert_allclose(whole, split, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("split", [1, 4])
+def test_a_loss_scale_changes_no_weight_in_full_precision(split):
+    rng = np.random.default_rng(2)
+    images, labels = rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 4, 8).astype(np.int32)
+    start, weights = Tensor(rng.normal(size=(4, 6)), ms.float32), []
+    for scale in (1.0, 1024.0):
+        net = nn.Dense(6, 4, weight_init=start.copy(), bias_init="zeros")
+        optimizer = get_optimizer(
+            "momentum",
+            net.trainable_params(),
+            np.full(3, 0.1, np.float32),
+            momentum=0.9,
+            weight_decay=0.0,
+            loss_scale=scale,
+        )
+        loss = nn.WithLossCell(net, CrossEntropy())
+        step = TrainStep(loss, optimizer, batch_split=split, loss_scale=scale).set_train()
+        for _ in range(3):
+            step(Tensor(images), Tensor(labels))
+        weights.append(net.weight.asnumpy().copy())
+    assert np.abs(weights[0] - start.asnumpy()).max() > 0.01
+    np.testing.assert_allclose(weights[1], weights[0], rtol=0, atol=1e-6)
+
+
 def test_a_batch_that_does_not_divide_is_refused():
     step = step_of(nn.Dense(6, 4), np.ones(1, np.float32), split=4)
     with pytest.raises(UserError, match="batch_split 4 does not divide the batch of 10"):

@@ -3,7 +3,7 @@ import json
 import mindspore as ms
 import numpy as np
 import pytest
-from support import GOLDEN, uniform_images
+from support import GOLDEN, assert_golden, uniform_images
 from vit_npz import golden_arrays
 
 from src.checkpoint import load_pretrained
@@ -51,12 +51,7 @@ def build(tmp_path_factory):
 def test_logits_equal_those_of_googles_code(build, case):
     images = uniform_images(case["n"], case["size"], case["size"], case["seed"])
     logits = build(case)(ms.Tensor(images)).asnumpy()
-    first = np.array(case["logits_first"])
-    np.testing.assert_allclose(logits[:, : first.shape[1]], first, rtol=0, atol=1e-4)
-    np.testing.assert_allclose(
-        logits.sum(1), case["logits_sum"], rtol=0, atol=1e-6 * case["num_classes"] + 1e-4
-    )
-    assert np.argsort(-logits, axis=1)[:, :5].tolist() == case["top5"]
+    assert_golden(logits, case)
 
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3", "auto"])
