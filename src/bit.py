@@ -1,6 +1,6 @@
 """BiT ResNet-v2 (arXiv:1912.11370): pre-activation, GroupNorm, standardised convolutions.
 
-Follows the released weights, as google-research/big_transfer `bit_pytorch/models.py` reads them: symmetric
+Follows the released weights as google-research/big_transfer `bit_pytorch/models.py` reads them: symmetric
 padding, the stride on the 3x3 convolution, the projection after the first norm and ReLU, zeros (not minus
 infinity) around the root pool, a zero-initialised 1x1 convolution as head. Parameter names are those of the
 public MindSpore port (`body.block1.unit01.gn1.gamma`).
@@ -88,14 +88,16 @@ class StdConv2d(Float32Cell):
         shape = (out_channels, in_channels, kernel_size, kernel_size)
         self.weight = Parameter(initializer(HeNormal(nonlinearity="linear"), shape), name="weight")
         self.rows = (out_channels, in_channels * kernel_size**2)
-        self.standardise = Standardise(self.rows[1])
+        self.standardise = Standardise(self.rows[1])  # None: the weight is standardised already
         padding = (kernel_size - 1) // 2
         self.conv = ops.Conv2D(
             out_channel=out_channels, kernel_size=kernel_size, pad_mode="pad", pad=padding, stride=stride
         )
 
     def construct(self, x):
-        weight = self.standardise(self.weight.reshape(self.rows)).reshape(self.weight.shape)
+        weight = self.weight
+        if self.standardise is not None:
+            weight = self.standardise(weight.reshape(self.rows)).reshape(weight.shape)
         return self.conv(ops.cast(x, self.compute_dtype), ops.cast(weight, self.compute_dtype))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from mindspore.amp import LossScaler
 from mindspore.train import Callback
 
 from src.errors import UserError
@@ -17,30 +18,47 @@ from src.errors import UserError
 log = logging.getLogger(__name__)
 
 PATIENCE = 30.0  # seconds without a line, at most
+MAX_BAD_STEPS = 10  # in a row
 
 
 class LossRecorder(Callback):
-    """Keeps the loss of every step; ends a run whose loss is no number before anything else sees it.
+    """Keeps the loss of every step; ends a run whose numbers stay bad before anything else sees them.
+
+    A step whose loss or gradients are not finite was not applied (see `TrainStep`); its loss is kept as NaN.
 
     Args:
         lr (Sequence[float]): the rate of each step.
+        scaler (LossScaler): of the step; None in full precision.
     """
 
-    def __init__(self, lr: Sequence[float]):
+    def __init__(self, lr: Sequence[float], scaler: LossScaler | None = None):
         super().__init__()
         self.lr = lr
+        self.scaler = scaler
         self.values: list[float] = []
+        self.bad = 0  # steps in a row
 
     def on_train_step_end(self, run_context):
-        """Note the loss; raise `UserError` when it is not finite."""
-        loss = float(run_context.original_args().net_outputs.asnumpy())
-        self.values.append(loss)
+        """Note the loss; raise `UserError` after `MAX_BAD_STEPS` bad steps in a row."""
+        loss, norm = (float(output.asnumpy()) for output in run_context.original_args().net_outputs)
+        good = math.isfinite(norm)
+        self.values.append(loss if good else math.nan)
+        self.bad = 0 if good else self.bad + 1
+        if good:
+            return
         step = len(self.values)
-        if not math.isfinite(loss):
+        scale = "" if self.scaler is None else f"; the loss scale is {self.scaler.scale_value.asnumpy():g}"
+        log.warning("step %d is left out: loss %g, norm of the gradients not finite%s", step, loss, scale)
+        if self.bad == MAX_BAD_STEPS:
             raise UserError(
-                f"the loss is {loss} at step {step} of {len(self.lr)} (learning rate {self.lr[step - 1]:g}); "
-                "lower lr_max or lengthen the warm-up"
+                f"the numbers of {self.bad} steps in a row, up to step {step} of {len(self.lr)}, are not "
+                f"finite (learning rate {self.lr[step - 1]:g}); lower lr_max or loss_scale"
             )
+
+    def mean(self, start: int) -> float:
+        """Mean loss of the steps from `start`, counted from 0, without those that were left out."""
+        values = [loss for loss in self.values[start:] if math.isfinite(loss)]
+        return sum(values) / len(values) if values else math.nan
 
 
 class Evaluation(Callback):
@@ -50,18 +68,24 @@ class Evaluation(Callback):
         evaluate (Callable): () -> {"top1", "top5", "samples"}; None when there is nothing to evaluate on.
         save (Callable): (path, step, result) -> None, writes a checkpoint; None when none is wanted.
         folder (Path): gets `last.ckpt` at every evaluation and at the end, and `best.ckpt` at the best top-1.
-        every (int): steps between evaluations, 0 for only the last step.
+        due (Callable): step, from 1 -> whether to evaluate and save after it; the last step always is.
         total_steps (int): steps of the whole run.
     """
 
     def __init__(
-        self, *, evaluate: Callable | None, save: Callable | None, folder: Path, every: int, total_steps: int
+        self,
+        *,
+        evaluate: Callable | None,
+        save: Callable | None,
+        folder: Path,
+        due: Callable,
+        total_steps: int,
     ):
         super().__init__()
         self.evaluate = evaluate
         self.save = save
         self.folder = folder
-        self.every = every
+        self.due = due
         self.total_steps = total_steps
         self.step = 0
         self.result: dict | None = None  # of the newest evaluation
@@ -75,7 +99,7 @@ class Evaluation(Callback):
         self.step += 1
         end = self.step == self.total_steps
         self.fresh = False
-        if not end and not (self.every and self.step % self.every == 0):
+        if not end and not self.due(self.step):
             return
         start = time.perf_counter()
         if self.evaluate is not None:
@@ -89,6 +113,44 @@ class Evaluation(Callback):
             if self.save is not None:
                 self.save(self.folder / "best.ckpt", self.step, self.result)
         self.paused += time.perf_counter() - start
+
+
+class EpochCheckpoints(Callback):
+    """Keeps checkpoints of some epochs, `<prefix>-<epoch>_<steps per epoch>.ckpt` as `ModelCheckpoint` does.
+
+    Args:
+        save (Callable): (path, step, result) -> None, writes a checkpoint.
+        folder (Path): where they go.
+        prefix (str): the network's name.
+        steps_per_epoch (int): steps that an epoch is counted as.
+        epochs (int): epochs between two of them.
+        keep_max (int): how many stay.
+    """
+
+    def __init__(
+        self, *, save: Callable, folder: Path, prefix: str, steps_per_epoch: int, epochs: int, keep_max: int
+    ):
+        super().__init__()
+        self.save = save
+        self.folder = folder
+        self.prefix = prefix
+        self.steps_per_epoch = steps_per_epoch
+        self.epochs = epochs
+        self.keep_max = keep_max
+        self.step = 0
+        self.kept: list[Path] = []
+
+    def on_train_step_end(self, run_context):
+        """Save at the end of every `epochs`-th epoch, then remove the oldest beyond `keep_max`."""
+        self.step += 1
+        epoch, rest = divmod(self.step, self.steps_per_epoch)
+        if rest or epoch % self.epochs:
+            return
+        path = self.folder / f"{self.prefix}-{epoch}_{self.steps_per_epoch}.ckpt"
+        self.save(path, self.step, None)
+        self.kept.append(path)
+        if len(self.kept) > self.keep_max:
+            self.kept.pop(0).unlink(missing_ok=True)
 
 
 class StateMonitor(Callback):
@@ -161,13 +223,12 @@ class StateMonitor(Callback):
 
     def _write_line(self, step: int, clock: float, end_of_epoch: bool) -> None:
         per_step = (clock - self.line[1]) / max(step - max(self.line[0], 1), 1)
-        losses = self.losses.values[self.line[0] :]
         if end_of_epoch:
             epoch = (step - 1) // self.steps_per_epoch
             where = f"epoch[{epoch}], epoch time: {clock - self.epoch_start:.2f}s"
         else:
             where = f"step[{step}/{len(self.lr)}]"
-        line = f"{where}, per step time: {per_step:.4f}s, loss={sum(losses) / len(losses):.6f}"
+        line = f"{where}, per step time: {per_step:.4f}s, loss={self.losses.mean(self.line[0]):.6f}"
         line += f", lr={self.lr[step - 1]:.6f}, fps={self.batch_size / per_step if per_step else 0.0:.2f}"
         if self.evaluation.fresh:
             line += f", accuracy={self.evaluation.result['top1']:.6f}, eval_cost={self.evaluation.cost:.2f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import mindspore as ms
@@ -46,6 +47,33 @@ def init_context(*, device_target: str | None, device_id: int | None, seed: int)
     ms.set_seed(seed)
     ms.dataset.config.set_prefetch_size(1)  # our loader decodes ahead; 16 more batches are too many
     return Runtime(device_target=target, device_id=device, rank=0, device_num=1)
+
+
+def choose_amp_level(level: str | None, dtype: str, runtime: Runtime) -> str:
+    """The level of mixed precision; None is O3 on Ascend, whose hardware is made for it, and O0 elsewhere.
+
+    Raises:
+        UserError: `dtype` is bfloat16 and the device cannot compute in it; Ascend can from 910B on, GPUs from
+            compute capability 8.
+    """
+    level = level or ("O3" if runtime.device_target == "Ascend" else "O0")
+    device = "" if dtype == "float16" or level == "O0" else _without_bfloat16(runtime)
+    if device:
+        raise UserError(
+            f"amp_dtype bfloat16 needs Ascend 910B or a GPU of capability 8.0, not {device}; use float16"
+        )
+    return level
+
+
+def _without_bfloat16(runtime: Runtime) -> str:
+    """What the device is when it cannot compute in bfloat16; empty when it can."""
+    if runtime.device_target == "CPU":
+        return "a CPU"
+    if runtime.device_target == "GPU":
+        capability = tuple(ms.hal.get_device_capability(runtime.device_id))
+        return "" if capability >= (8, 0) else f"a GPU of compute capability {capability[0]}.{capability[1]}"
+    name = ms.hal.get_device_name(runtime.device_id)
+    return f"an {name}" if re.fullmatch(r"Ascend(910(A|Pro.*)?|310.*)", name) else ""
 
 
 def raise_if_out_of_memory(error: RuntimeError) -> None:

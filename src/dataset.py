@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from src import bit_hyperrule
+from src.autoaugment import AUGMENTS, get_augment
 from src.cifar import Cifar, detect_format
 from src.class_map import check_class_order
 from src.errors import UserError
 from src.few_shot import select_few_shot
 from src.image_folder import ImageFolder, eval_folder, train_folder
 from src.loader import EvalBatches, TrainStream
-from src.network import GOOGLE_NORMALISATION
-from src.transforms import BitEval, BitTrain
+from src.recipe import Recipe
+from src.transforms import CentreCrop, RandomCrop, RandomErasing, RandomResizedCrop, Resize, TrainTransform
 
 log = logging.getLogger(__name__)
-
-
-INTERPOLATION = "BILINEAR"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What BiT-HyperRule and the configuration together say. Sizes are (height, width) in pixels."""
-
-    resize: tuple[int, int]
-    crop: tuple[int, int]
-    eval_crop: tuple[int, int]
-    interpolation: str
-    mean: tuple[float, ...]  # of the input, 0..255
-    std: tuple[float, ...]
-    steps: tuple[int, ...]  # warm-up end, decay steps, end
-    lr_max: float
-    mixup: float
-
-    def as_keys(self) -> dict:
-        """The keys of the configuration that give this recipe again, whatever the data."""
-        return {
-            "train_resize_size": self.resize,
-            "train_image_size": self.crop,
-            "eval_image_size": self.eval_crop,
-            "interpolation": self.interpolation,
-            "image_mean": self.mean,
-            "image_std": self.std,
-            "schedule_steps": list(self.steps),
-            "mixup": self.mixup,
-        }
 
 
 def open_train(cfg) -> ImageFolder | Cifar:
@@ -118,53 +85,11 @@ def few_shot(cfg, samples) -> np.ndarray | None:
     )
 
 
-def make_recipe(cfg, image_size: tuple[int, int], *, num_images: int, source: dict) -> Recipe:
-    """Let BiT-HyperRule and the pretrained weights fill in what the configuration leaves open.
-
-    Args:
-        cfg: the configuration.
-        image_size: (height, width) of a typical training image.
-        num_images: training images over all devices, after the choice of few-shot examples.
-        source: the record of the pretrained weights, empty without.
-    """
-    rule = bit_hyperrule.resolution(*image_size)
-    crop, resize = _pair(cfg.train_image_size), _pair(cfg.train_resize_size)
-    if crop is None:
-        crop = tuple(math.floor(s * rule.crop / rule.resize) for s in resize) if resize else (rule.crop,) * 2
-    if resize is None:
-        resize = tuple(math.ceil(s * rule.resize / rule.crop) for s in crop)
-    mean, std = (_normalisation(key, cfg[key], source.get(key)) for key in ("image_mean", "image_std"))
-    return Recipe(
-        resize=resize,
-        crop=crop,
-        eval_crop=_pair(cfg.eval_image_size) or crop,
-        interpolation=cfg.interpolation or INTERPOLATION,
-        mean=mean,
-        std=std,
-        steps=tuple(cfg.schedule_steps or bit_hyperrule.schedule_steps(num_images)),
-        lr_max=cfg.lr_max,
-        mixup=bit_hyperrule.mixup_alpha(num_images) if cfg.mixup is None else cfg.mixup,
-    )
-
-
-def _normalisation(key: str, wanted, known) -> tuple[float, ...]:
-    """The configuration's value, else that of the weights, else the family's; a fine-tune may change it."""
-    if wanted is not None and known is not None and not np.allclose(wanted, known):
-        log.warning("%s is %s, but the weights were trained with %s", key, list(wanted), list(known))
-    return tuple(wanted or known or GOOGLE_NORMALISATION[key])
-
-
-def eval_crop(cfg, trained, image_size: tuple[int, int]) -> tuple[int, int]:
-    """(height, width) to evaluate at: the configuration's, else that of the weights, else the rule's."""
-    rule = bit_hyperrule.resolution(*image_size).crop
-    return _pair(cfg.eval_image_size) or tuple(trained or (rule, rule))
-
-
 def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, runtime) -> TrainStream:
     """Assemble the endless stream of training batches of this rank."""
     return TrainStream(
         samples,
-        BitTrain(resize=recipe.resize, crop=recipe.crop, hflip=cfg.hflip, interpolation=recipe.interpolation),
+        _train_transform(cfg, recipe),
         batch_size=cfg.batch_size,
         seed=cfg.seed,
         rank=runtime.rank,
@@ -172,20 +97,24 @@ def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, runti
         indices=indices,
         class_num=class_num,
         mixup=recipe.mixup,
-        mean=recipe.mean,
-        std=recipe.std,
+        cutmix=cfg.cutmix,
+        mean=recipe.image_mean,
+        std=recipe.image_std,
         num_workers=_workers(cfg.train_num_workers),
         on_bad_image=cfg.on_bad_image,
     )
 
 
 def eval_batches(
-    cfg, samples, *, crop: tuple[int, int], interpolation: str, mean, std, runtime
+    cfg, samples, *, crop: tuple[int, int], crop_ratio: float, interpolation: str, mean, std, runtime
 ) -> EvalBatches:
-    """Assemble the batches of an exact evaluation on this rank."""
+    """Assemble the batches of an exact evaluation on this rank; `crop_ratio` 0 resizes straight to `crop`."""
+    transform = Resize(crop, interpolation)
+    if crop_ratio:
+        transform = CentreCrop(crop, crop_ratio, interpolation)
     return EvalBatches(
         samples,
-        BitEval(crop=crop, interpolation=interpolation),
+        transform,
         batch_size=min(cfg.eval_batch_size or cfg.batch_size // cfg.batch_split, len(samples)),
         rank=runtime.rank,
         device_num=runtime.device_num,
@@ -196,6 +125,27 @@ def eval_batches(
     )
 
 
+def _train_transform(cfg, recipe: Recipe) -> TrainTransform:
+    crop, interpolation = recipe.train_image_size, recipe.interpolation
+    if recipe.crop_min:
+        geometry = RandomResizedCrop(crop, recipe.crop_min, interpolation)
+    else:
+        geometry = RandomCrop(recipe.train_resize_size, crop, interpolation)
+    erasing = None
+    if cfg.random_erasing:
+        erasing = RandomErasing(cfg.random_erasing, recipe.image_mean, recipe.image_std)
+    return TrainTransform(geometry, hflip=cfg.hflip, augment=_augment(cfg), erasing=erasing)
+
+
+def _augment(cfg):
+    chosen = [name for name in AUGMENTS if cfg[name]]
+    if len(chosen) > 1:
+        raise UserError(f"{' and '.join(chosen)} are set, and an image gets one of them; leave one in")
+    if not chosen:
+        return None
+    return get_augment(chosen[0], cfg.randaugment if chosen[0] == "randaugment" else None)
+
+
 def _format(cfg, root) -> str:
     return detect_format(root) if cfg.dataset == "auto" else cfg.dataset
 
@@ -203,10 +153,6 @@ def _format(cfg, root) -> str:
 def _check_set(path: str, key: str, what: str) -> None:
     if not path:
         raise UserError(f"{key} is not set; give the folder of {what}: --{key} FOLDER")
-
-
-def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    return (size, size) if isinstance(size, int) else size
 
 
 def _workers(number: int | None) -> int:

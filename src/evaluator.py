@@ -11,10 +11,11 @@ import numpy as np
 from src import dataset
 from src.checkpoint import load_pretrained, read_record
 from src.class_map import CLASS_MAP, check_class_order, read_class_map
-from src.context import init_context, raise_if_out_of_memory
+from src.context import choose_amp_level, init_context, raise_if_out_of_memory
 from src.errors import UserError
 from src.eval_engine import evaluate
 from src.network import GOOGLE_NORMALISATION, arguments_of, canonical_name, get_network, set_amp_level
+from src.recipe import INTERPOLATION, eval_size
 
 log = logging.getLogger(__name__)
 
@@ -51,27 +52,34 @@ def evaluate_checkpoint(cfg) -> EvalResult:
     # With known names a network may have more classes than names; without them labels would only be guessed.
     class_num = dataset.check_class_num(class_num, samples, allow_unused=class_names is not None)
 
-    crop = dataset.eval_crop(cfg, record.get("eval_image_size"), samples.typical_size())
+    crop = eval_size(cfg, record, name, samples.typical_size())
+    ratio = record.get("eval_crop_ratio", 0.0) if cfg.eval_crop_ratio is None else cfg.eval_crop_ratio
     interpolation = _agreed("interpolation", cfg.interpolation, record.get("interpolation"), path)
     chosen = {
         key: tuple(_agreed(key, cfg[key], record.get(key), path) or family)
         for key, family in GOOGLE_NORMALISATION.items()
     }
-    network = get_network(name, num_classes=class_num, image_size=crop, **arguments_of(record))
+    arguments = arguments_of(record)
+    for key in ("pool", "gelu"):
+        if cfg[key] is not None:
+            arguments[key] = _agreed(key, cfg[key], record.get(key), path)
+    network = get_network(name, num_classes=class_num, image_size=crop, **arguments)
     load_pretrained(network, path)
+    amp_level = choose_amp_level(cfg.amp_level, cfg.amp_dtype, runtime)
     log.info("network: %s, %d classes, from %s", name, class_num, path)
-    log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *crop, cfg.amp_level)
+    log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *crop, amp_level)
     batches = dataset.eval_batches(
         cfg,
         samples,
         crop=crop,
-        interpolation=interpolation or dataset.INTERPOLATION,
+        crop_ratio=ratio,
+        interpolation=interpolation or INTERPOLATION,
         mean=chosen["image_mean"],
         std=chosen["image_std"],
         runtime=runtime,
     )
     try:
-        result = evaluate(set_amp_level(network, cfg.amp_level), batches)
+        result = evaluate(set_amp_level(network, amp_level, cfg.amp_dtype), batches)
     except RuntimeError as error:
         raise_if_out_of_memory(error)
         raise

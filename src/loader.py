@@ -20,7 +20,7 @@ from PIL import Image
 
 from src.errors import UserError
 from src.image_io import BadImageError
-from src.mixup import draw_lambda, mixup
+from src.mixup import cutmix, draw_lambda, mixup
 from src.streams import AUGMENT, LAMBDA, PARTNERS, SHUFFLE
 from src.transforms import Transform, check_statistics, normalise
 
@@ -148,6 +148,7 @@ class TrainStream(_Batches):
         class_num: int,
         indices: Sequence[int] | None = None,
         mixup: float = 0.0,
+        cutmix: float = 0.0,
         **options,
     ):
         """Prepare the stream; nothing is read yet.
@@ -159,17 +160,19 @@ class TrainStream(_Batches):
             class_num: width of the soft labels.
             indices: the samples to use, by default all.
             mixup: alpha of mixup's Beta distribution, 0 for none.
+            cutmix: alpha of CutMix's. With both, each batch has one of the two, either equally often
+                (arXiv:2012.12877).
             **options: batch_size, rank, device_num, mean, std, num_workers, on_bad_image (`stop`, or `skip`:
                 the next image that can be read takes the place).
         """
         super().__init__(samples, transform, **options)
         self._chosen = np.arange(len(samples)) if indices is None else np.sort(indices)
         highest = int(samples.labels[self._chosen].max())
-        if seed < 0 or mixup < 0:
-            raise UserError(f"seed and mixup must not be negative, not {seed} and {mixup}")
+        if seed < 0 or mixup < 0 or cutmix < 0:
+            raise UserError(f"seed, mixup and cutmix must not be negative, not {seed}, {mixup} and {cutmix}")
         if highest >= class_num:
             raise UserError(f"class_num is {class_num}, but the data set has class {highest}; raise it")
-        self._seed, self._class_num, self._alpha = seed, class_num, mixup
+        self._seed, self._class_num, self._mixup, self._cutmix = seed, class_num, mixup, cutmix
         self._order: tuple[int, np.ndarray] = (-1, self._chosen)
 
     def indices(self, step: int) -> np.ndarray:
@@ -189,7 +192,7 @@ class TrainStream(_Batches):
     def iterate(self, start_step: int, stop_step: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the steps in order: float32 images (B, 3, h, w), and labels.
 
-        The labels are int32 of shape (B,) or, with mixup, distributions: float32 of shape (B, class_num).
+        The labels are int32 of shape (B,) or, when images are mixed, float32 distributions (B, class_num).
 
         Raises:
             BadImageError: an image cannot be read, and on_bad_image is `stop`.
@@ -197,7 +200,8 @@ class TrainStream(_Batches):
         """
         with closing(self._run(range(start_step, stop_step))) as batches:
             for step, images, labels in batches:
-                yield self._mixed(step, images, labels) if self._alpha else (images, labels)
+                mixes = self._mixup or self._cutmix
+                yield self._mixed(step, images, labels) if mixes else (images, labels)
 
     def _pass(self, number: int) -> np.ndarray:
         known, order = self._order
@@ -217,10 +221,14 @@ class TrainStream(_Batches):
         raise UserError(f"none of {len(self._chosen)} training images can be read, such as {name}: {reason}")
 
     def _mixed(self, step: int, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        lam = draw_lambda(self._alpha, np.random.default_rng((self._seed, LAMBDA, step)))
+        rng = np.random.default_rng((self._seed, LAMBDA, step))  # all ranks: one method, weight and box
+        cuts = self._cutmix and (not self._mixup or rng.random() < 0.5)
+        lam = draw_lambda(self._cutmix if cuts else self._mixup, rng)
         partners = np.random.default_rng((self._seed, PARTNERS, step, self._rank)).permutation(len(images))
         one_hot = np.zeros((len(labels), self._class_num), np.float32)
         one_hot[np.arange(len(labels)), labels] = 1
+        if cuts:
+            return cutmix(images, one_hot, lam, partners, rng)
         return mixup(images, one_hot, lam, partners)
 
 

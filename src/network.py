@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
+import mindspore as ms
 from mindspore import amp, nn
 
 from src.bit import BiT
@@ -30,6 +31,7 @@ GOOGLE_NORMALISATION = {"image_mean": GOOGLE_MEAN, "image_std": GOOGLE_STD}
 
 VIT_SIZES = {"ti": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}  # Google's letters
 
+HALVES = {"float16": ms.float16, "bfloat16": ms.bfloat16}
 AMP_LEVELS = ("O0", "O1", "O2", "O3", "auto")
 
 
@@ -53,6 +55,11 @@ def canonical_name(name: str) -> str:
     raise UserError(
         f"no network is called '{name}'; did you mean '{nearest}'? There are: {', '.join(NETWORKS)}"
     )
+
+
+def patch_size(name: str) -> int | None:
+    """Side of a patch in pixels of the ViT of that name in the zoo; None for other networks."""
+    return VIT_ARCHITECTURES[name][0] if name in VIT_ARCHITECTURES else None
 
 
 def get_network(
@@ -97,25 +104,27 @@ def describe(network: nn.Cell) -> dict:
             "grid": list(network.grid),
             "pool": network.pool,
             "pre_logits": network.pre_logits is not None,
+            "gelu": network.gelu,
         }
     return {}
 
 
 def arguments_of(record: Mapping) -> dict:
     """The arguments of `get_network` that a record of weights holds."""
-    return {key: record[key] for key in ("pool", "pre_logits") if key in record}
+    return {key: record[key] for key in ("pool", "pre_logits", "gelu") if key in record}
 
 
-def set_amp_level(network: nn.Cell, level: str) -> nn.Cell:
-    """Mixed precision with float16 by MindSpore's rules; norms and weight standardisation stay in float32.
+def set_amp_level(network: nn.Cell, level: str, dtype: str = "float16") -> nn.Cell:
+    """Mixed precision by MindSpore's rules; norms, softmax and weight standardisation stay in float32.
 
     Args:
         network: a network of the zoo, before its first call.
         level: one of `AMP_LEVELS`.
+        dtype: the half, float16 or bfloat16; see `context.check_bfloat16`.
 
     Returns:
         The Cell to call; its output is float32.
     """
     if level not in AMP_LEVELS:
         raise UserError(f"amp_level wants one of {', '.join(AMP_LEVELS)} and got {level!r}")
-    return amp.auto_mixed_precision(network, level)
+    return amp.auto_mixed_precision(network, level, dtype=HALVES[dtype])

@@ -1,81 +1,188 @@
-"""One optimizer step in GRAPH mode, with exact gradient accumulation and a static loss scale."""
+"""One optimizer step in GRAPH mode: exact accumulation, loss scale, clipping, nothing from bad numbers."""
 
 from __future__ import annotations
 
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 
 from src.errors import UserError
 
+SCALE_FACTOR, SCALE_WINDOW = 2, 2000  # of a dynamic loss scale, as MindSpore's DynamicLossScaleManager
+
+
+def get_loss_scaler(kind: str, scale: float) -> amp.LossScaler:
+    """Build what keeps float16 gradients from vanishing.
+
+    Args:
+        kind: `static`, or `dynamic`: halved at an overflow, doubled after 2,000 steps without one.
+        scale: the (first) factor of the loss, from 1 up.
+
+    Raises:
+        UserError: an unknown kind, or a scale below 1.
+    """
+    if kind not in ("static", "dynamic") or scale < 1:
+        raise UserError(f"a loss scale is static or dynamic and starts at 1; got {kind!r} and {scale}")
+    if kind == "static":
+        return amp.StaticLossScaler(scale)
+    return amp.DynamicLossScaler(scale, SCALE_FACTOR, SCALE_WINDOW)
+
+
+# A loop over the gradients in a graph nests one call in the next, and a few hundred exceed MindSpore's limit:
+# HyperMap does not.
+
+
+def _square_sum(grad: Tensor) -> Tensor:
+    rows = grad.reshape(grad.shape[0], -1)  # a sum over long rows is 14 times faster than over all axes
+    return (rows * rows).sum(-1).sum()
+
+
+def _times(factor: Tensor, grad: Tensor) -> Tensor:
+    return grad * factor
+
+
+def _add(share: float, total: Parameter, grad: Tensor) -> Tensor:
+    return ops.assign_add(total, grad * share)
+
+
+def _clear(total: Parameter) -> Tensor:
+    return ops.assign(total, ops.zeros_like(total))
+
+
+class _Update(nn.Cell):
+    """Takes the scale off the gradients, clips them and updates the weights; overflowed ones are dropped.
+
+    Inputs:
+        loss (Tensor): a scalar.
+        grads (tuple): gradients of the loss times the scale, in the order of the optimizer's parameters.
+
+    Outputs:
+        Tensor, a float32 scalar: the global norm of the gradients before clipping. It is infinite when it or
+        the loss is not finite; nothing was updated then.
+    """
+
+    def __init__(self, optimizer: nn.Optimizer, scaler: amp.LossScaler | None, clip_norm: float | None):
+        super().__init__(auto_prefix=False)
+        self.optimizer = optimizer
+        self.scaler = scaler
+        self.clip_norm = clip_norm
+        self.over = ops.HyperMap()
+
+    def construct(self, loss, grads):
+        squares = ops.addn(self.over(_square_sum, grads))
+        norm = ops.sqrt(squares)
+        factor = None
+        if self.scaler is not None:
+            factor = 1.0 / self.scaler.scale_value
+            norm = norm * factor
+        if self.clip_norm is not None:
+            clip = ops.minimum(self.clip_norm / norm, 1.0)
+            factor = clip if factor is None else factor * clip
+        if factor is not None:
+            grads = self.over(ops.partial(_times, factor), grads)
+        finite = ops.logical_and(ops.isfinite(norm), ops.isfinite(loss))
+        if finite:
+            self.optimizer(grads)
+        if self.scaler is not None:
+            self.scaler.adjust(finite)
+        return ops.select(finite, norm, ops.full_like(norm, float("inf")))
+
 
 class _Accumulate(nn.Cell):
-    """Adds the gradients of a micro-batch, times `sens`, to the accumulators; returns the loss."""
+    """Adds the gradients of a micro-batch, divided by the number of them, to the sums; returns the loss."""
 
-    def __init__(self, network: nn.Cell, weights: ParameterTuple, accumulators: ParameterTuple, sens: float):
+    def __init__(self, gradients: nn.Cell, sums: ParameterTuple, parts: int):
+        super().__init__(auto_prefix=False)
+        self.gradients = gradients
+        self.sums = sums
+        self.share = 1.0 / parts
+        self.over = ops.HyperMap()
+
+    def construct(self, image, label):
+        loss, grads = self.gradients(image, label)
+        return ops.depend(loss, self.over(ops.partial(_add, self.share), self.sums, grads))
+
+
+class _Apply(nn.Cell):
+    """Hands the summed gradients to the update and sets them back to zero; returns the norm."""
+
+    def __init__(self, reducer: nn.Cell, update: _Update, sums: ParameterTuple):
+        super().__init__(auto_prefix=False)
+        self.reducer = reducer
+        self.update = update
+        self.sums = sums
+        self.over = ops.HyperMap()
+
+    def construct(self, loss):
+        norm = self.update(loss, self.reducer(self.sums))
+        return ops.depend(norm, self.over(_clear, self.sums))
+
+
+class _Gradients(nn.Cell):
+    """The loss of a batch, and the gradients of the loss times the scale."""
+
+    def __init__(self, network: nn.Cell, weights: ParameterTuple, scaler: amp.LossScaler | None):
         super().__init__(auto_prefix=False)
         self.network = network
         self.weights = weights
-        self.accumulators = accumulators
-        self.sens = sens
+        self.scaler = scaler
         self.grad = ops.GradOperation(get_by_list=True, sens_param=True)
 
     def construct(self, image, label):
         loss = self.network(image, label)
-        grads = self.grad(self.network, self.weights)(image, label, ops.full_like(loss, self.sens))
-        for total, grad in zip(self.accumulators, grads):
-            ops.assign_add(total, grad)
-        return loss
-
-
-class _Apply(nn.Cell):
-    """Hands the accumulated gradients to the optimizer and sets them back to zero."""
-
-    def __init__(self, optimizer: nn.Optimizer, accumulators: ParameterTuple):
-        super().__init__(auto_prefix=False)
-        self.optimizer = optimizer
-        self.accumulators = accumulators
-
-    def construct(self):
-        done = self.optimizer(self.accumulators)
-        for total in self.accumulators:
-            ops.assign(total, ops.zeros_like(total))
-        return done
+        sens = ops.ones_like(loss)
+        if self.scaler is not None:
+            sens = sens * self.scaler.scale_value
+        return loss, self.grad(self.network, self.weights)(image, label, sens)
 
 
 class TrainStep(nn.TrainOneStepCell):
     """Loss, gradients and update of a batch, whole or in `batch_split` micro-batches.
 
     Splitting saves memory and changes nothing else: the networks hold no batch statistics, so the mean of the
-    micro-batches' gradients is the gradient of the batch. The schedule advances once a batch.
+    micro-batches' gradients is the gradient of the batch. The schedule advances once a batch, and not with a
+    batch whose numbers are not finite.
 
     Args:
         network (Cell): (image, label) -> mean loss of the batch.
-        optimizer (Optimizer): what updates the weights; built with the same `loss_scale`.
+        optimizer (Optimizer): what updates the weights.
         batch_split (int): number of micro-batches, must divide the batch.
-        loss_scale (float): gradients are computed of the loss times this, so that small ones survive float16.
+        scaler (LossScaler): see `get_loss_scaler`; None for full precision.
+        clip_norm (float): bound of the gradients' global norm (arXiv:1211.5063); None for none.
 
     Inputs:
         image (Tensor): shape (N, 3, H, W).
         label (Tensor): shape (N,) or (N, K).
 
     Outputs:
-        Tensor, the mean loss of the batch before the update, a scalar.
+        Two float32 scalars: the mean loss of the batch before the update, and the global norm of its
+        gradients before clipping. When either is not finite, the norm is infinite and nothing was updated.
     """
 
     def __init__(
-        self, network: nn.Cell, optimizer: nn.Optimizer, *, batch_split: int = 1, loss_scale: float = 1.0
+        self,
+        network: nn.Cell,
+        optimizer: nn.Optimizer,
+        *,
+        batch_split: int = 1,
+        scaler: amp.LossScaler | None = None,
+        clip_norm: float | None = None,
     ):
-        super().__init__(network, optimizer, sens=loss_scale)
+        super().__init__(network, optimizer)
         self.batch_split = batch_split
+        self.gradients = _Gradients(network, self.weights, scaler)
+        self.update = _Update(optimizer, scaler, clip_norm)
         if batch_split > 1:
             sums = ParameterTuple(
                 Parameter(ops.zeros_like(w), name=f"accumulated.{w.name}", requires_grad=False)
                 for w in self.weights
             )
-            share = loss_scale / batch_split
-            self._accumulate = _Accumulate(network, self.weights, sums, share).set_train()
-            self._apply = _Apply(optimizer, sums).set_train()
+            self._accumulate = _Accumulate(self.gradients, sums, batch_split).set_train()
+            self._apply = _Apply(self.grad_reducer, self.update, sums).set_train()
 
-    def __call__(self, image: Tensor, label: Tensor) -> Tensor:
+    def construct(self, image, label):
+        loss, grads = self.gradients(image, label)
+        return loss, self.update(loss, self.grad_reducer(grads))
+
+    def __call__(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         if self.batch_split == 1:
             return super().__call__(image, label)
         batch = image.shape[0]
@@ -85,5 +192,5 @@ class TrainStep(nn.TrainOneStepCell):
         loss = Tensor(0.0)
         for start in range(0, batch, micro):
             loss = loss + self._accumulate(image[start : start + micro], label[start : start + micro])
-        self._apply()
-        return loss / self.batch_split
+        loss = loss / self.batch_split
+        return loss, self._apply(loss)

@@ -101,6 +101,7 @@ class ViT(nn.Cell):
             raise UserError(f"pool wants token or mean and got {pool!r}")
         self.grid = (height // patch_size, width // patch_size)
         self.pool = pool
+        self.gelu = gelu
         tokens = self.grid[0] * self.grid[1] + (pool == "token")
         self.patch_embed = PatchEmbed(patch_size, dim)
         self.cls_token = None

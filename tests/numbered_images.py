@@ -7,7 +7,7 @@ from PIL import Image
 
 from src.image_io import BadImageError
 from src.loader import EvalBatches, TrainStream
-from src.transforms import BitEval
+from src.transforms import Resize
 
 UNIT = {"mean": (0, 0, 0), "std": (1, 1, 1)}
 
@@ -39,15 +39,13 @@ def noise_images(count):
 
 
 def stream(samples, **changes):
-    transform = changes.pop("transform", BitEval(crop=(2, 3)))
+    transform = changes.pop("transform", Resize(crop=(2, 3)))
     options = {"batch_size": 4, "seed": 0, "class_num": 5, "num_workers": 2, **UNIT, **changes}
     return TrainStream(samples, transform, **options)
 
 
 def evaluation(samples, **changes):
-    return EvalBatches(
-        samples, BitEval(crop=(2, 3)), **{"batch_size": 4, "num_workers": 2, **UNIT, **changes}
-    )
+    return EvalBatches(samples, Resize(crop=(2, 3)), **{"batch_size": 4, "num_workers": 2, **UNIT, **changes})
 
 
 def shown(images):

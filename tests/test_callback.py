@@ -1,17 +1,25 @@
 import logging
+import math
 import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from src.callback import Evaluation, LossRecorder, StateMonitor
+from src.callback import MAX_BAD_STEPS, EpochCheckpoints, Evaluation, LossRecorder, StateMonitor
 from src.errors import UserError
 
 
-class Loss(float):
+class Output(float):
     def asnumpy(self):
         return np.float32(self)
+
+
+def context_of(loss, stopped=None):
+    outputs = (Output(loss), Output(1.0 if math.isfinite(loss) else math.inf))
+    return SimpleNamespace(
+        original_args=lambda: SimpleNamespace(net_outputs=outputs), request_stop=lambda: stopped.append(True)
+    )
 
 
 def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, accuracies=None, losses=None):
@@ -22,7 +30,7 @@ def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, acc
         evaluate=(lambda: {"top1": next(scores), "top5": None, "samples": 9}) if accuracies else None,
         save=lambda path, step, result: saved.append((path.name, step, result and result["top1"])),
         folder=tmp_path,
-        every=every,
+        due=lambda step: every > 0 and step % every == 0,
         total_steps=steps,
     )
     lr = np.linspace(0.1, 0.1 * steps, steps)
@@ -39,10 +47,7 @@ def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, acc
     monitor.on_train_begin(None)
     for step in range(steps):
         loss = losses[step] if losses else step + 1.0
-        context = SimpleNamespace(
-            original_args=lambda loss=loss: SimpleNamespace(net_outputs=Loss(loss)),
-            request_stop=lambda: stopped.append(True),
-        )
+        context = context_of(loss, stopped)
         for callback in (recorder, evaluation, monitor):
             callback.on_train_step_end(context)
     monitor.on_train_end(None)
@@ -111,16 +116,29 @@ def test_a_run_without_evaluation_still_saves_its_last_step(tmp_path, caplog):
     assert not [line for line in lines if "accuracy" in line or "last_metric" in line]
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tmp_path, caplog):
-    evaluated = []
-    with pytest.raises(UserError, match=r"the loss is nan at step 2 of 3 \(learning rate 0\.2\)"):
-        drive(
-            tmp_path,
-            caplog,
-            steps=3,
-            steps_per_epoch=3,
-            every=1,
-            losses=[1.0, float("nan"), 1.0],
-            accuracies=iter(lambda: evaluated.append(True) or 0.5, None),
-        )
-    assert len(evaluated) == 1  # the broken network is neither evaluated nor saved
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_bad_step_is_told_and_left_out_of_the_mean(tmp_path, caplog, bad):
+    _, _, lines = drive(tmp_path, caplog, steps=3, steps_per_epoch=3, losses=[1.0, bad, 4.0], log_every=3)
+    assert any("step 2 is left out" in line for line in lines)
+    assert [line for line in lines if "loss=2.500000" in line]
+
+
+def test_bad_steps_in_a_row_stop_the_run(tmp_path):
+    recorder = LossRecorder(np.full(99, 0.2), SimpleNamespace(scale_value=Output(64.0)))
+    losses = [math.nan] * (MAX_BAD_STEPS - 1) + [1.0] + [math.nan] * (MAX_BAD_STEPS - 1)
+    for loss in losses:
+        recorder.on_train_step_end(context_of(loss))
+    with pytest.raises(UserError, match=r"10 steps in a row, up to step 20 of 99, .*\(learning rate 0\.2\)"):
+        recorder.on_train_step_end(context_of(math.nan))
+
+
+def test_checkpoints_of_epochs_come_and_the_oldest_go(tmp_path):
+    def save(path, step, result):
+        path.write_text(str(step))
+
+    keep = EpochCheckpoints(save=save, folder=tmp_path, prefix="vit", steps_per_epoch=3, epochs=2, keep_max=2)
+    for step in range(1, 26):
+        keep.on_train_step_end(None)
+        if step == 13:
+            assert sorted(p.name for p in tmp_path.iterdir()) == ["vit-2_3.ckpt", "vit-4_3.ckpt"]
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"vit-6_3.ckpt": "18", "vit-8_3.ckpt": "24"}

@@ -45,7 +45,7 @@ def test_without_a_file_every_key_has_its_default():
     config = load_config([])
     assert isinstance(config, EasyDict)
     assert set(config) == {"config_path", *SCHEMA}
-    assert (config.batch_size, config.lr_max, config.backbone) == (512, 0.003, "")
+    assert (config.batch_size, config.lr_max, config.backbone) == (512, None, "")
     assert (config.mixup, config.save_checkpoint, config.dataset_path) == (None, True, "")
 
 
@@ -170,6 +170,12 @@ def test_words_that_mean_false(from_yaml, text):
         ("schedule_steps", "100"),
         ("schedule_steps", "100,100"),
         ("schedule_steps", "100,50,200"),
+        ("decay_epochs", "3,2"),
+        ("decay_epochs", "0,1"),
+        ("randaugment", "2"),
+        ("randaugment", "0,5"),
+        ("randaugment", "2,11"),
+        ("freeze", "a,,b"),
         ("image_mean", "1,2"),
         ("run_name", ".."),
         ("run_name", "a/b"),
@@ -383,6 +389,10 @@ def test_files_that_cannot_be_read(tmp_path):
     assert f"{large}: larger than" in fault(load_config, ["--config_path", str(large)])
 
 
+def test_a_key_of_old_that_is_gone_says_what_took_its_place(from_yaml):
+    assert "choose the network by backbone" in fault(from_yaml, "vit_config_path: src.vit.VitConfig\n")
+
+
 # Writing it down
 
 OF_EVERY_TYPE = {
@@ -394,6 +404,9 @@ OF_EVERY_TYPE = {
     "path": [("dataset_path", ""), ("dataset_path", "x"), ("dataset_path", "/a  b/" + "a " * 99 + "\u2028z")],
     "size": [("train_image_size", "7"), ("train_image_size", "7,9"), ("train_image_size", "null")],
     "steps": [("schedule_steps", "0,5,9"), ("schedule_steps", "null")],
+    "epochs": [("decay_epochs", "30,60.5"), ("decay_epochs", "7"), ("decay_epochs", "null")],
+    "augment": [("randaugment", "2,9.5"), ("randaugment", "[1, 0]"), ("randaugment", "null")],
+    "words": [("freeze", "root, body.block[1-2]"), ("freeze", "null"), ("freeze", "")],
     "triple": [("image_mean", "1,2.5,3"), ("image_mean", "0"), ("image_mean", "null")],
 }
 
@@ -417,7 +430,7 @@ def test_yaml_text_reads_back_to_the_same_values(from_yaml, key, text):
 
 def test_every_row_can_hold_its_own_default():
     for key in SCHEMA.values():
-        text = "null" if key.default is None else str(key.default)
+        text = "null" if key.default in (None, ()) else str(key.default)
         assert key.parse(text) == key.default_value()
         assert key.help
 

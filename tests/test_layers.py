@@ -8,20 +8,19 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 PURE = {  # no MindSpore
-    "array_io", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert", "errors", "few_shot",
-    "image_folder", "image_io", "loader", "logging", "lr_generator", "metric", "mixup", "model_utils.config",
-    "model_utils.local_adapter", "model_utils.schema", "model_utils.values", "npz_file", "npz_map",
-    "run_folder", "safetensors_format", "streams", "transforms", "vit_map", "weight_file",
+    "array_io", "autoaugment", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert", "errors",
+    "few_shot", "image_folder", "image_io", "loader", "logging", "lr_generator", "metric", "mixup",
+    "model_utils.config", "model_utils.local_adapter", "model_utils.schema", "model_utils.values", "npz_file",
+    "npz_map", "param_rules", "run_folder", "safetensors_format", "streams", "transforms", "vit_hyperrule",
+    "vit_map", "weight_file",
 }  # fmt: skip
-CELLS = {"float32_cell", "bit", "encoder", "vit", "cross_entropy", "optimizer", "train_step", "callback"}
-ASSEMBLY = {
-    "network",
-    "checkpoint",
-    "dataset",
-    "context",
-    "eval_engine",
-    "step_source",
-}  # import those and each other
+CELLS = {
+    "bit", "callback", "cross_entropy", "encoder", "float32_cell", "optimizer", "profiling", "train_step",
+    "vit",
+}  # fmt: skip
+ASSEMBLY = {  # import those and each other
+    "checkpoint", "context", "dataset", "eval_engine", "fold", "network", "recipe", "step_source",
+}  # fmt: skip
 USE_CASES = {"trainer", "evaluator"}
 LEVEL = {name: level for level, names in enumerate((PURE, CELLS, ASSEMBLY, USE_CASES)) for name in names}
 

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 from numbered_images import Numbered, noise_images, shown, stream
 
-from src.transforms import BitTrain
+from src.autoaugment import RandAugment
+from src.errors import UserError
+from src.transforms import RandomCrop, RandomErasing, TrainTransform
 
 
 @pytest.mark.parametrize("device_num", [1, 2, 3, 8])
@@ -55,9 +57,18 @@ def test_mean_and_std_reach_the_batch():
     assert (images == -1).all()
 
 
-def test_the_number_of_threads_changes_nothing():
+TRAIN = TrainTransform(
+    RandomCrop(resize=(8, 10), crop=(5, 6)),
+    augment=RandAugment(),
+    erasing=RandomErasing(0.5, (127.5,) * 3, (60,) * 3),
+)
+MIXES = [{"mixup": 0.5}, {"cutmix": 1.0}, {"mixup": 0.5, "cutmix": 1.0}]
+
+
+@pytest.mark.parametrize("mixes", MIXES)
+def test_the_number_of_threads_changes_nothing(mixes):
     data = noise_images(13)
-    options = {"transform": BitTrain(resize=(8, 10), crop=(5, 6)), "mixup": 0.5, "seed": 3}
+    options = {"transform": TRAIN, "seed": 3, **mixes}
     runs = [list(stream(data, num_workers=workers, **options).iterate(0, 6)) for workers in (1, 2, 7)]
     for run in runs[1:]:
         for (images, labels), (first_images, first_labels) in zip(run, runs[0]):
@@ -65,8 +76,9 @@ def test_the_number_of_threads_changes_nothing():
             assert np.array_equal(labels, first_labels)
 
 
-def test_any_step_can_be_made_again_alone():
-    options = {"transform": BitTrain(resize=(8, 10), crop=(5, 6)), "mixup": 0.5}
+@pytest.mark.parametrize("mixes", MIXES)
+def test_any_step_can_be_made_again_alone(mixes):
+    options = {"transform": TRAIN, **mixes}
     straight = list(stream(noise_images(13), **options).iterate(0, 8))
     resumed = list(stream(noise_images(13), **options).iterate(5, 8))
     for (images, labels), (first_images, first_labels) in zip(resumed, straight[5:]):
@@ -76,13 +88,13 @@ def test_any_step_can_be_made_again_alone():
 
 
 def test_an_image_is_augmented_anew_in_each_pass():
-    train = stream(noise_images(1), batch_size=8, transform=BitTrain(resize=(90, 90), crop=(5, 6)))
+    train = stream(noise_images(1), batch_size=8, transform=RandomCrop(resize=(90, 90), crop=(5, 6)))
     images, _ = train.batch(0)
     assert len({image.tobytes() for image in images}) == 8
 
 
 def test_another_seed_augments_differently():
-    transform = BitTrain(resize=(90, 90), crop=(5, 6))
+    transform = RandomCrop(resize=(90, 90), crop=(5, 6))
     first, second = (stream(noise_images(1), seed=seed, transform=transform).batch(0)[0] for seed in (0, 1))
     assert not np.array_equal(first, second)
 
@@ -121,6 +133,71 @@ def test_the_weight_changes_with_the_step():
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_mixup_takes_one_image_and_odd_batches(batch_size):
-    _, labels = stream(Numbered(9), batch_size=batch_size, mixup=0.01).batch(0)
-    assert np.allclose(labels.sum(1), 1)
+@pytest.mark.parametrize("mixes", [{"mixup": 0.01}, {"cutmix": 0.01}, {"mixup": 0.01, "cutmix": 0.01}])
+def test_mixing_takes_one_image_and_odd_batches(batch_size, mixes):
+    for _, labels in stream(Numbered(9), batch_size=batch_size, **mixes).iterate(0, 20):
+        assert np.allclose(labels.sum(1), 1)
+        assert (labels >= 0).all()
+
+
+def test_the_draws_of_mixup_are_those_of_earlier_runs():
+    """Streams 2 and 3 of the seed; a change here would make old runs impossible to repeat."""
+    train = stream(
+        Numbered(20, classes=20), batch_size=6, class_num=20, mixup=0.4, seed=5, device_num=2, rank=1
+    )
+    for step in range(3):
+        lam = np.random.default_rng((5, 2, step)).beta(0.4, 0.4)
+        partners = np.random.default_rng((5, 3, step, 1)).permutation(6)
+        one_hot = np.eye(20)[train.indices(step)]
+        np.testing.assert_allclose(
+            train.batch(step)[1], lam * one_hot + (1 - lam) * one_hot[partners], atol=1e-6
+        )
+
+
+def is_blend(images):
+    """Whether pixels of Numbered images were added up, as mixup does and CutMix does not."""
+    return bool((images % 1).any())
+
+
+def test_cutmix_gives_soft_labels_of_the_pixels_of_the_images():
+    train = stream(Numbered(8, classes=8), batch_size=8, cutmix=1e6, class_num=8)  # weights near 0.5
+    for images, labels in train.iterate(0, 30):
+        assert labels.dtype == np.float32
+        assert labels.max(1).min() < 1
+        shares = (images[:, 0, :, :, None] == np.arange(8)).mean((1, 2))
+        np.testing.assert_allclose(labels, shares, atol=1e-6)
+
+
+def test_mixup_and_cutmix_together_have_half_of_the_batches_each():
+    steps = stream(Numbered(8, classes=8), batch_size=8, mixup=1.0, cutmix=1.0, class_num=8).iterate(0, 600)
+    blends = [is_blend(images) for images, _ in steps]
+    assert abs(np.mean(blends) - 0.5) < 0.06  # three deviations
+    assert abs(np.mean(np.array(blends[1:]) == blends[:-1]) - 0.5) < 0.06  # whatever the batch before had
+
+
+def test_each_of_the_two_has_its_own_alpha():
+    """Beta(1e6, 1e6) is 0.5, and Beta(0.01, 0.01) is 0 or 1: half of CutMix's batches stay as they are."""
+    steps = stream(Numbered(8, classes=8), batch_size=8, mixup=1e6, cutmix=0.01, class_num=8).iterate(0, 60)
+    kept = {True: [], False: []}
+    for images, labels in steps:
+        kept[is_blend(images)].append(labels.max(1).min())
+    np.testing.assert_allclose(kept[True], 0.5, atol=0.01)
+    assert 0.25 < np.mean(np.array(kept[False]) == 1) < 0.75
+
+
+def test_all_ranks_share_the_method_and_the_box_of_a_step():
+    data = Numbered(32, classes=32)
+    options = {"batch_size": 16, "mixup": 1.0, "cutmix": 1.0, "class_num": 32, "device_num": 2}
+    ranks = [stream(data, rank=rank, **options) for rank in range(2)]
+    for step in range(12):
+        batches = [rank.batch(step) for rank in ranks]
+        assert len({is_blend(images) for images, _ in batches}) == 1
+        if not is_blend(batches[0][0]):
+            own = [rank.indices(step)[:, None, None] for rank in ranks]
+            first, second = ((images[:, 0] != index).any(0) for (images, _), index in zip(batches, own))
+            assert np.array_equal(first, second)
+
+
+def test_a_negative_alpha_of_cutmix_is_refused():
+    with pytest.raises(UserError, match="cutmix must not be negative"):
+        stream(Numbered(9), cutmix=-0.1)

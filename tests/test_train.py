@@ -271,7 +271,8 @@ def test_half_precision_trains_like_full_precision(level, images, tmp_path):
     ("key", "value", "where", "argument"),
     [
         ("mixup", 0.3, "TrainStream", "mixup"),
-        ("hflip", 0.25, "BitTrain", "hflip"),
+        ("cutmix", 0.3, "TrainStream", "cutmix"),
+        ("hflip", 0.25, "TrainTransform", "hflip"),
         ("on_bad_image", "skip", "TrainStream", "on_bad_image"),
         ("seed", 7, "TrainStream", "seed"),
         ("train_num_workers", 3, "TrainStream", "num_workers"),
@@ -279,11 +280,37 @@ def test_half_precision_trains_like_full_precision(level, images, tmp_path):
         ("eval_num_workers", 3, "EvalBatches", "num_workers"),
         ("weight_decay", 0.1, "get_optimizer", "weight_decay"),
         ("momentum", 0.8, "get_optimizer", "momentum"),
+        ("no_weight_decay_filter", ("beta", "bias"), "get_optimizer", "no_weight_decay"),
+        ("beta1", 0.8, "get_optimizer", "beta1"),
+        ("beta2", 0.8, "get_optimizer", "beta2"),
+        ("epsilon", 0.1, "get_optimizer", "epsilon"),
+        ("gc_flag", True, "get_optimizer", "gradient_centralization"),
+        ("opt", "adamw", "get_optimizer", 0),
+        ("layer_decay", 0.5, "layer_scales", 1),
+        ("freeze", ("root", "body.block1"), "match_frozen", 1),
+        ("label_smooth_factor", 0.2, "get_loss", "smooth_factor"),
+        ("loss_name", "ce_smooth", "get_loss", 0),
         ("batch_split", 3, "TrainStep", "batch_split"),
+        ("clip_norm", 0.7, "TrainStep", "clip_norm"),
         ("amp_level", "O2", "set_amp_level", 1),
+        ("amp_level", "O3", "choose_amp_level", 0),
+        ("amp_dtype", "bfloat16", "choose_amp_level", 1),
+        ("loss_scale", 64, "get_loss_scaler", 1),
+        ("loss_scale_mode", "dynamic", "get_loss_scaler", 0),
+        ("dropout", 0.2, "get_network", "dropout"),
+        ("attention_dropout", 0.2, "get_network", "attention_dropout"),
+        ("drop_path", 0.2, "get_network", "drop_path"),
+        ("pool", "mean", "get_network", "pool"),
+        ("gelu", "exact", "get_network", "gelu"),
+        ("random_erasing", 0.2, "RandomErasing", 0),
+        ("randaugment", (3, 7.0), "get_augment", 1),
+        ("autoaugment", True, "get_augment", 0),
+        ("trivialaugment", True, "get_augment", 0),
+        ("crop_min", 0.4, "RandomResizedCrop", 1),
+        ("save_checkpoint_epochs", 2, "EpochCheckpoints", "epochs"),
+        ("keep_checkpoint_max", 2, "EpochCheckpoints", "keep_max"),
         ("replace_head", False, "load_pretrained", "replace_head"),
         ("save_checkpoint", False, "Evaluation", "save"),
-        ("eval_every", 9, "Evaluation", "every"),
         ("log_every", 9, "StateMonitor", "log_every"),
     ],
 )
@@ -294,15 +321,34 @@ def test_a_key_reaches_what_it_steers(key, value, where, argument, images, tmp_p
         pass
 
     def stop(*args, **kwargs):
-        found = args[argument] if isinstance(argument, int) else kwargs[argument]
-        assert found is None if key == "save_checkpoint" else found == value
+        found = kwargs[argument] if isinstance(argument, str) else args[argument]
+        assert found == GIVES.get(key, value)
         raise ReachedError
 
     module = dataset if hasattr(dataset, where) else trainer
     monkeypatch.setattr(module, where, stop)
     keys = {"backbone": "bit_tiny", "dataset_path": images, "pretrained": pretrained, "batch_size": 6}
+    keys = {**keys, "lr_max": 0.01, "save_checkpoint_path": tmp_path, **NEEDS.get(key, {}), key: value}
+    text = {name: ",".join(map(str, v)) if isinstance(v, tuple) else v for name, v in argv_keys(keys).items()}
     with pytest.raises(ReachedError):
-        train(load_config(argv(**{**keys, "save_checkpoint_path": tmp_path, key: value})))
+        train(load_config([f"--{name}={v}" for name, v in text.items() if v is not None]))
+
+
+# What arrives when it is not the value of the key.
+GIVES = {"save_checkpoint": None, "autoaugment": "autoaugment", "trivialaugment": "trivialaugment"}
+# What a key needs beside it to have an effect.
+NEEDS = {
+    "label_smooth_factor": {"use_label_smooth": True},
+    "loss_scale": {"amp_level": "O2"},
+    "loss_scale_mode": {"amp_level": "O2"},
+    "crop_min": {"train_resize_size": None},
+    "amp_dtype": {"amp_level": "O2"},
+    "keep_checkpoint_max": {"save_checkpoint_epochs": 1},
+}
+
+
+def argv_keys(keys):
+    return {**SIZES, "device_target": "CPU", **keys}
 
 
 def test_few_examples_fill_a_batch_that_is_larger_than_they_are(images, tmp_path):

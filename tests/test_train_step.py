@@ -1,13 +1,12 @@
 import json
-import zipfile
 
 import mindspore as ms
 import numpy as np
 import pytest
 from bit_npz import golden_arrays
+from cifar_sample import real_batches
 from mindspore import Tensor, nn
-from PIL import Image
-from support import GOLDEN, SHARED, uniform_images
+from support import GOLDEN, uniform_images
 
 from src.bit import BiT
 from src.checkpoint import load_pretrained
@@ -15,11 +14,11 @@ from src.cross_entropy import CrossEntropy
 from src.errors import UserError
 from src.lr_generator import bit_staircase
 from src.mixup import mixup
+from src.network import get_network
 from src.optimizer import get_optimizer
-from src.train_step import TrainStep
+from src.train_step import TrainStep, get_loss_scaler
 
 CURVES = json.loads((GOLDEN / "bit_train_curves.json").read_text())
-SAMPLE = SHARED / "data" / "cifar10_sample.zip"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,7 +32,7 @@ def tiny_bit():
 
 
 def step_of(net, lr, split=1):
-    optimizer = get_optimizer("momentum", net.trainable_params(), lr, momentum=0.9, weight_decay=0.0)
+    optimizer = get_optimizer("momentum", net.trainable_params(), lr)
     return TrainStep(nn.WithLossCell(net, CrossEntropy()), optimizer, batch_split=split).set_train()
 
 
@@ -51,7 +50,7 @@ def test_the_step_equals_numpy_with_mixup_and_the_staircase():
             np.eye(4, dtype=np.float32)[rng.integers(0, 4, 7)],
         )
         mixed, soft = mixup(images, labels, rng.beta(0.4, 0.4), rng.permutation(7))
-        loss = step(Tensor(mixed), Tensor(soft)).asnumpy()
+        loss = step(Tensor(mixed), Tensor(soft))[0].asnumpy()
         logits = mixed @ weight.T + bias
         p = np.exp(logits - logits.max(1, keepdims=True))
         p /= p.sum(1, keepdims=True)
@@ -71,7 +70,7 @@ def test_micro_batches_give_the_weights_of_the_whole_batch():
     for split in (1, 4):
         net = tiny_bit()
         step = step_of(net, lr, split)
-        run = [step(Tensor(uniform_images(16, 21, 30, s)), Tensor(labels[s])).asnumpy() for s in range(5)]
+        run = [step(Tensor(uniform_images(16, 21, 30, s)), Tensor(labels[s]))[0].asnumpy() for s in range(5)]
         losses.append(run)
         weights.append([p.asnumpy().copy() for p in net.get_parameters()])
         assert int(step.optimizer.global_step.asnumpy()[0]) == 5  # the schedule advances once a batch
@@ -80,28 +79,105 @@ def test_micro_batches_give_the_weights_of_the_whole_batch():
         np.testing.assert_allclose(whole, split, rtol=0, atol=1e-6)
 
 
+START = np.random.default_rng(2).normal(size=(4, 6)).astype(np.float32)
+
+
+def linear_step(**options):
+    """A step of a linear network from known weights at rate 0.1, and its weight."""
+    net = nn.Dense(6, 4, weight_init=Tensor(START.copy()), bias_init="zeros")
+    optimizer = get_optimizer("momentum", net.trainable_params(), np.full(9, 0.1, np.float32))
+    return TrainStep(nn.WithLossCell(net, CrossEntropy()), optimizer, **options).set_train(), net.weight
+
+
+def linear_batch(seed=3):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 4, 8).astype(np.int32)
+
+
+def linear_gradient(weight, images, labels):
+    """Gradients of weight and bias, in float64."""
+    logits = images.astype(np.float64) @ weight.T
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    error = (p - np.eye(4)[labels]) / len(labels)
+    return error.T @ images, error.sum(0)
+
+
 @pytest.mark.parametrize("split", [1, 4])
 def test_a_loss_scale_changes_no_weight_in_full_precision(split):
-    rng = np.random.default_rng(2)
-    images, labels = rng.normal(size=(8, 6)).astype(np.float32), rng.integers(0, 4, 8).astype(np.int32)
-    start, weights = Tensor(rng.normal(size=(4, 6)), ms.float32), []
-    for scale in (1.0, 1024.0):
-        net = nn.Dense(6, 4, weight_init=start.copy(), bias_init="zeros")
-        optimizer = get_optimizer(
-            "momentum",
-            net.trainable_params(),
-            np.full(3, 0.1, np.float32),
-            momentum=0.9,
-            weight_decay=0.0,
-            loss_scale=scale,
-        )
-        loss = nn.WithLossCell(net, CrossEntropy())
-        step = TrainStep(loss, optimizer, batch_split=split, loss_scale=scale).set_train()
+    images, labels = linear_batch()
+    weights = []
+    for scaler in (None, get_loss_scaler("static", 1024.0), get_loss_scaler("dynamic", 1024.0)):
+        step, weight = linear_step(batch_split=split, scaler=scaler)
         for _ in range(3):
             step(Tensor(images), Tensor(labels))
-        weights.append(net.weight.asnumpy().copy())
-    assert np.abs(weights[0] - start.asnumpy()).max() > 0.01
+        weights.append(weight.asnumpy().copy())
+    assert np.abs(weights[0] - START).max() > 0.01
     np.testing.assert_allclose(weights[1], weights[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(weights[2], weights[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_split": 2, "scaler": get_loss_scaler("static", 64.0)}])
+def test_clipping_bounds_the_norm_over_all_gradients(options):
+    images, labels = linear_batch()
+    by_weight, by_bias = linear_gradient(START, images, labels)
+    norm = np.sqrt((by_weight**2).sum() + (by_bias**2).sum())
+    for bound, factor in ((0.25 * norm, 0.25), (4 * norm, 1.0)):
+        step, weight = linear_step(clip_norm=float(bound), **options)
+        _, found = step(Tensor(images), Tensor(labels))
+        np.testing.assert_allclose(found.asnumpy(), norm, rtol=1e-5)  # before clipping
+        np.testing.assert_allclose(weight.asnumpy(), START - 0.1 * factor * by_weight, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("split", [1, 4])
+@pytest.mark.parametrize("kind", ["static", "dynamic", None])
+def test_a_step_with_bad_numbers_changes_nothing_but_the_scale(kind, split):
+    images, labels = linear_batch()
+    scaler = kind and get_loss_scaler(kind, 1024.0)
+    step, weight = linear_step(batch_split=split, scaler=scaler, clip_norm=1.0)
+    step(Tensor(images), Tensor(labels))
+    before = [p.asnumpy().copy() for p in step.optimizer.get_parameters()]
+    broken = images.copy()
+    broken[5, 2] = np.inf
+    loss, norm = step(Tensor(broken), Tensor(labels))
+    assert not np.isfinite(loss.asnumpy())
+    assert np.isinf(norm.asnumpy())
+    for old, param in zip(before, step.optimizer.get_parameters()):  # weights, velocities, global_step
+        np.testing.assert_array_equal(param.asnumpy(), old)
+    if kind:
+        assert scaler.scale_value.asnumpy() == (512.0 if kind == "dynamic" else 1024.0)
+    moved = weight.asnumpy().copy()
+    _, norm = step(Tensor(images), Tensor(labels))
+    assert np.isfinite(norm.asnumpy())
+    assert np.abs(weight.asnumpy() - moved).max() > 1e-3
+
+
+def test_a_dynamic_scale_is_halved_at_an_overflow_and_doubled_after_the_window(monkeypatch):
+    monkeypatch.setattr("src.train_step.SCALE_WINDOW", 3)
+    images, labels = linear_batch()
+    scaler = get_loss_scaler("dynamic", 2.0**67)  # the square of the scaled norm is beyond float32
+    step, _ = linear_step(scaler=scaler)
+    norms, scales = [], []
+    for _ in range(14):
+        norms.append(step(Tensor(images), Tensor(labels))[1].asnumpy())
+        scales.append(int(np.log2(scaler.scale_value.asnumpy())))
+    bad = int(np.isinf(norms).argmin())  # steps until the scale is low enough
+    assert 1 <= bad <= 8
+    assert scales[: bad + 3] == [*range(66, 66 - bad, -1), 67 - bad, 67 - bad, 68 - bad]
+    with pytest.raises(UserError, match="static or dynamic"):
+        get_loss_scaler("dynamical", 2.0)
+
+
+def test_as_many_parameters_as_the_largest_networks_have_compile():
+    """A graph that nests a call for each of them does not."""
+    net = get_network("vit_nano_patch8", num_classes=2, image_size=8, dim=4, heads=1, mlp_dim=4, depth=32)
+    assert len(net.trainable_params()) > 500
+    optimizer = get_optimizer("adamw", net.trainable_params(), np.full(2, 0.1, np.float32), weight_decay=0.1)
+    loss = nn.WithLossCell(net, CrossEntropy())
+    step = TrainStep(loss, optimizer, batch_split=2, clip_norm=1.0, scaler=get_loss_scaler("dynamic", 8.0))
+    step.set_train()
+    _, norm = step(Tensor(uniform_images(2, 8, 8, 0)), Tensor(np.array([0, 1], np.int32)))
+    assert np.isfinite(norm.asnumpy())
 
 
 def test_a_batch_that_does_not_divide_is_refused():
@@ -112,22 +188,7 @@ def test_a_batch_that_does_not_divide_is_refused():
 
 @pytest.fixture(scope="module")
 def cifar_batches():
-    """Batches of 32 real images as `bit_train_curves.json` describes them: image i is of class i % 10."""
-    if not SAMPLE.exists():
-        pytest.skip("the sample of CIFAR-10 images is not at hand")
-    with zipfile.ZipFile(SAMPLE) as archive:
-        names = sorted(
-            n for n in archive.namelist() if n.startswith("cifar10/train/") and not n.endswith("/")
-        )
-        folders = sorted({n.split("/")[2] for n in names})
-        by_class = [[n for n in names if n.split("/")[2] == folder] for folder in folders]
-        steps, batch = len(CURVES["bit"]["loss"]), CURVES["bit"]["batch"]
-        images = np.stack(
-            [np.asarray(Image.open(archive.open(by_class[i % 10][i // 10]))) for i in range(steps * batch)]
-        )
-    images = ((images.astype(np.float32) - 127.5) / 127.5).transpose(0, 3, 1, 2)
-    labels = (np.arange(steps * batch) % 10).astype(np.int32)
-    return images.reshape(steps, batch, 3, 32, 32), labels.reshape(steps, batch)
+    return real_batches(len(CURVES["bit"]["loss"]), CURVES["bit"]["batch"])
 
 
 @pytest.mark.parametrize("curve", ["bit", "bit_mixup"])
@@ -146,7 +207,7 @@ def test_real_images_give_googles_training_curve(curve, cifar_batches, tmp_path)
             partners = np.random.RandomState(100 + s).permutation(32)
             one_hot = np.eye(10, dtype=np.float32)[labels]
             images, labels = mixup(images, one_hot, CURVES[curve]["lambda"][s], partners)
-        losses.append(float(step(Tensor(images), Tensor(labels)).asnumpy()))
+        losses.append(float(step(Tensor(images), Tensor(labels))[0].asnumpy()))
     bound = np.maximum(2e-5, 10 * np.maximum.accumulate(CURVES[curve]["float32_difference"]))
     assert (np.abs(np.subtract(losses, CURVES[curve]["loss"])) <= bound).all()
     if curve == "bit":

@@ -19,7 +19,7 @@ import yaml
 from easydict import EasyDict
 
 from src.errors import UserError
-from src.model_utils.schema import CONFIG_PATH, GROUPS, SCHEMA, Key
+from src.model_utils.schema import CONFIG_PATH, GROUPS, RETIRED, SCHEMA, Key
 from src.model_utils.values import Raw, abbreviated
 
 MAX_FILE_BYTES = 256 * 1024
@@ -84,8 +84,9 @@ def _help_text(prog: str, description: str) -> str:
         default = key.default if key.default and key.type != "bool" else json.dumps(key.default)
         words = f"{key.help} ({key.accepts}; default {default})"
         start = f"  --{key.name}".ljust(column)
-        return textwrap.fill(words, width, initial_indent=start, subsequent_indent=" " * column,
-                             break_on_hyphens=False)
+        return textwrap.fill(
+            words, width, initial_indent=start, subsequent_indent=" " * column, break_on_hyphens=False
+        )
 
     blocks = [f"usage: {prog} [--config_path FILE] [--key value ...]"]
     if description:
@@ -133,6 +134,8 @@ def _read_yaml(path: str) -> dict[str, Any]:
 
 
 def _require_known(name: str, keys: Mapping[str, Key], place: str) -> None:
+    if name in RETIRED:
+        raise UserError(f"{place}: {name} is gone; {RETIRED[name]}")
     if name not in keys:
         near = difflib.get_close_matches(name.lower().replace("-", "_"), keys, n=1)
         hint = f"did you mean '{near[0]}'?" if near else "--help lists the keys"

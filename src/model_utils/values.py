@@ -97,6 +97,29 @@ def _steps(items: list[str]) -> list[int]:
     return numbers
 
 
+def _epochs(items: list[str]) -> tuple[float, ...]:
+    numbers = tuple(map(_float, items))
+    if any(epoch >= later for epoch, later in zip(numbers, numbers[1:])):
+        raise ValueError
+    return numbers
+
+
+def _augment(items: list[str]) -> tuple[int, float]:
+    if len(items) != 2:
+        raise ValueError
+    number, strength = _int(items[0]), _float(items[1])
+    if number < 1 or not 0 <= strength <= 10:
+        raise ValueError
+    return number, strength
+
+
+def _words(items: list[str]) -> tuple[str, ...]:
+    words = tuple(_str(item).strip() for item in items)
+    if not all(words):
+        raise ValueError
+    return words
+
+
 def _triple(items: list[str]) -> tuple[float, float, float]:
     numbers = tuple(map(_float, items))
     if len(numbers) not in (1, 3):
@@ -104,7 +127,7 @@ def _triple(items: list[str]) -> tuple[float, float, float]:
     return numbers * (3 // len(numbers))
 
 
-_LISTS = ("size", "steps", "triple")
+_LISTS = ("size", "steps", "epochs", "augment", "words", "triple")
 TYPES = {
     "int": ("a whole number", _int),
     "float": ("a number", _float),
@@ -114,5 +137,8 @@ TYPES = {
     "path": ("a path", absolute_path),
     "size": ("a whole number or a pair height,width", _size),
     "steps": ("two or more whole numbers, each larger than the one before,", _steps),
+    "epochs": ("one or more numbers, each larger than the one before,", _epochs),
+    "augment": ("a pair such as 2,9: operations from 1 up, strength 0 to 10", _augment),
+    "words": ("words with commas between them", _words),
     "triple": ("a number or three numbers red,green,blue", _triple),
 }

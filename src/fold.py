@@ -1,0 +1,28 @@
+"""Folds what is constant at inference into the weights, for export."""
+
+from __future__ import annotations
+
+import numpy as np
+from mindspore import Tensor, nn
+
+from src.bit import StdConv2d
+
+
+def fold(network: nn.Cell) -> nn.Cell:
+    """Standardise the filters of every `StdConv2d` once and for all; the network can no longer be trained.
+
+    Args:
+        network: a network of the zoo, before its first call.
+
+    Returns:
+        The same Cell.
+    """
+    for _, cell in network.cells_and_names():
+        if isinstance(cell, StdConv2d):
+            rows = cell.weight.asnumpy().astype(np.float64).reshape(cell.rows)
+            rows = rows - rows.mean(1, keepdims=True)
+            rows /= np.sqrt((rows**2).mean(1, keepdims=True) + 1e-10)
+            cell.weight.set_data(Tensor(rows.reshape(cell.weight.shape).astype(np.float32)))
+            cell.standardise = None
+    network.set_train(False)
+    return network

@@ -1,0 +1,185 @@
+"""The recipe of a run: what the configuration says, and where it is silent, the network's family."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from src import bit_hyperrule, vit_hyperrule
+from src.errors import UserError
+from src.lr_generator import get_lr
+from src.network import GOOGLE_NORMALISATION, patch_size
+
+log = logging.getLogger(__name__)
+
+INTERPOLATION = "BILINEAR"
+STEPPED = ("steps", "bit_staircase")  # the modes that decay at given steps
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is decided for a run; every field is the key of that name. Sizes are (height, width) in pixels."""
+
+    train_resize_size: tuple[int, int] | None  # None with a random resized crop
+    train_image_size: tuple[int, int]
+    crop_min: float
+    eval_image_size: tuple[int, int]
+    eval_crop_ratio: float
+    interpolation: str
+    image_mean: tuple[float, ...]  # 0..255
+    image_std: tuple[float, ...]
+    mixup: float
+    clip_norm: float
+    lr_decay_mode: str
+    lr_max: float
+    schedule_steps: tuple[int, ...] | None  # None with max_epoch
+
+    def as_keys(self) -> dict:
+        """The keys of the configuration that give this recipe again, whatever the data."""
+        return asdict(self)
+
+
+def make_recipe(cfg, name: str, image_size: tuple[int, int], *, num_images: int, source: dict) -> Recipe:
+    """Fill in what the configuration leaves open.
+
+    Args:
+        cfg: the configuration.
+        name: the network's name in the zoo.
+        image_size: (height, width) of a typical training image.
+        num_images: training images over all devices, after the choice of few-shot examples.
+        source: the record of the pretrained weights, empty without.
+
+    Raises:
+        UserError: keys that deny each other.
+    """
+    rule = _vit_rule(name, num_images) if patch_size(name) else _bit_rule(image_size, num_images)
+    resize, crop, crop_min = _train_sizes(cfg, rule)
+    chosen = {key: rule[key] if cfg[key] is None else cfg[key] for key in ("mixup", "lr_max")}
+    if cfg.opt != "momentum" and cfg.lr_max is None:
+        raise UserError(f"lr_max is not set; the default belongs to SGD with momentum, opt is {cfg.opt}")
+    clip_norm = rule["clip_norm"] if cfg.opt == "momentum" else 0.0
+    return Recipe(
+        train_resize_size=resize,
+        train_image_size=crop,
+        crop_min=crop_min,
+        eval_image_size=pair(cfg.eval_image_size) or crop,
+        eval_crop_ratio=cfg.eval_crop_ratio or 0.0,
+        interpolation=cfg.interpolation or INTERPOLATION,
+        image_mean=_normalisation("image_mean", cfg, source),
+        image_std=_normalisation("image_std", cfg, source),
+        clip_norm=clip_norm if cfg.clip_norm is None else cfg.clip_norm,
+        **chosen,
+        **_schedule(cfg, rule),
+    )
+
+
+def learning_rates(cfg, recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
+    """Return the rate of every step of the run, float32."""
+    if recipe.schedule_steps is None:
+        length = {"max_epoch": cfg.max_epoch, "steps_per_epoch": steps_per_epoch}
+        length.update(warmup_epochs=cfg.warmup_epochs or 0.0, decay_epochs=cfg.decay_epochs)
+    else:
+        first, *decays, end = recipe.schedule_steps
+        length = {"max_epoch": end, "steps_per_epoch": 1, "warmup_epochs": first, "decay_epochs": decays}
+    return get_lr(
+        recipe.lr_decay_mode,
+        lr_max=recipe.lr_max,
+        lr_init=cfg.lr_init,
+        lr_min=cfg.lr_min,
+        decay_rate=cfg.decay_rate,
+        power=cfg.poly_power,
+        **length,
+    )
+
+
+def eval_size(cfg, record: dict, name: str, image_size: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) to evaluate at: the configuration's, else that of the weights, else the family's."""
+    trained = record.get("eval_image_size")
+    if cfg.eval_image_size or trained:
+        return pair(cfg.eval_image_size) or tuple(trained)
+    side = patch_size(name)
+    if side:
+        rows, columns = np.broadcast_to(record.get("grid") or vit_hyperrule.resolution(side) // side, 2)
+        return int(rows) * side, int(columns) * side
+    return (bit_hyperrule.resolution(*image_size).crop,) * 2
+
+
+def pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """(height, width) of a size in the configuration."""
+    return (size, size) if isinstance(size, int) else size
+
+
+def _bit_rule(image_size: tuple[int, int], num_images: int) -> dict:
+    resize, crop = bit_hyperrule.resolution(*image_size)
+    return {
+        "crop": crop,
+        "resize": resize,
+        "crop_min": 0.0,
+        "lr_decay_mode": "bit_staircase",
+        "schedule_steps": bit_hyperrule.schedule_steps(num_images),
+        "lr_max": bit_hyperrule.LR_MAX,
+        "mixup": bit_hyperrule.mixup_alpha(num_images),
+        "clip_norm": 0.0,
+    }
+
+
+def _vit_rule(name: str, num_images: int) -> dict:
+    crop = vit_hyperrule.resolution(patch_size(name))
+    return {
+        "crop": crop,
+        "resize": crop,
+        "crop_min": vit_hyperrule.CROP_MIN,
+        "lr_decay_mode": "cosine",
+        "schedule_steps": vit_hyperrule.schedule_steps(num_images),
+        "lr_max": vit_hyperrule.LR_MAX,
+        "mixup": 0.0,
+        "clip_norm": vit_hyperrule.CLIP_NORM,
+    }
+
+
+def _train_sizes(cfg, rule: dict) -> tuple[tuple[int, int] | None, tuple[int, int], float]:
+    """The size before a random crop, the size of the crop, and the least share of a random resized crop."""
+    crop, resize = pair(cfg.train_image_size), pair(cfg.train_resize_size)
+    if resize and cfg.crop_min:
+        raise UserError("crop_min resizes and crops in one; leave out crop_min or train_resize_size")
+    if crop is None:
+        crop = tuple(math.floor(s * rule["crop"] / rule["resize"]) for s in resize or (rule["resize"],) * 2)
+    crop_min = cfg.crop_min
+    if crop_min is None:
+        crop_min = 0.0 if resize else rule["crop_min"]
+    if crop_min:
+        return None, crop, crop_min
+    return resize or tuple(math.ceil(s * rule["resize"] / rule["crop"]) for s in crop), crop, 0.0
+
+
+def _schedule(cfg, rule: dict) -> dict:
+    """Mode and steps; the steps are None when the run is told in epochs."""
+    in_epochs = [key for key in ("warmup_epochs", "decay_epochs") if cfg[key]]
+    if cfg.max_epoch and cfg.schedule_steps:
+        raise UserError("max_epoch and schedule_steps both say how long the run is; leave one out")
+    if in_epochs and not cfg.max_epoch:
+        raise UserError(f"{in_epochs[0]} needs max_epoch; set it, or give schedule_steps instead")
+    mode = cfg.lr_decay_mode or ("cosine" if cfg.max_epoch else rule["lr_decay_mode"])
+    steps = cfg.schedule_steps
+    if not steps and not cfg.max_epoch:
+        steps = rule["schedule_steps"]
+        if mode not in STEPPED:
+            steps = (steps[0], steps[-1])
+    decays = cfg.decay_epochs if cfg.max_epoch else steps[1:-1]
+    if decays and mode not in STEPPED:
+        raise UserError(
+            f"lr_decay_mode {mode} has no decay steps, and {list(decays)} are given; "
+            f"leave them out or use {' or '.join(STEPPED)}"
+        )
+    return {"lr_decay_mode": mode, "schedule_steps": tuple(steps) if steps else None}
+
+
+def _normalisation(key: str, cfg, source: dict) -> tuple[float, ...]:
+    """The configuration's value, else that of the weights, else the family's; a fine-tune may change it."""
+    wanted, known = cfg[key], source.get(key)
+    if wanted is not None and known is not None and not np.allclose(wanted, known):
+        log.warning("%s is %s, but the weights were trained with %s", key, list(wanted), list(known))
+    return tuple(wanted or known or GOOGLE_NORMALISATION[key])
