@@ -1,6 +1,6 @@
 """Convert Google's BiT and ViT weights (`.npz`) to a MindSpore checkpoint.
 
-    python convert_npz2ckpt.py --npz_path BiT-M-R50x1.npz --ckpt_path bit_m_r50x1.ckpt
+python convert_npz2ckpt.py --npz_path BiT-M-R50x1.npz --ckpt_path bit_m_r50x1.ckpt
 """
 
 from __future__ import annotations
