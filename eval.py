@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 
 from src.errors import run_main
+from src.logging import get_logger
 from src.model_utils.config import load_config
+from src.model_utils.local_adapter import get_place
+from src.model_utils.moxing_adapter import moxing_wrapper
 
 
 def main(argv=None) -> int:
@@ -16,13 +19,14 @@ def main(argv=None) -> int:
             argv,
             prog="eval.py",
             description="Evaluate saved weights on a folder of images, every image once.",
-            required=("checkpoint_path",),
         )
         from src.evaluator import evaluate_checkpoint
-        from src.logging import get_logger
 
-        get_logger(stream=sys.stderr)  # standard output holds the answer alone
-        result = evaluate_checkpoint(cfg)
+        rank = get_place().rank
+        get_logger(rank=rank, stream=sys.stderr)  # standard output holds the answer alone
+        result = moxing_wrapper(evaluate_checkpoint)(cfg)
+        if rank:
+            return  # every rank knows the result of all images
         top5 = f"n/a ({result.class_num} classes)" if result.top5 is None else f"{result.top5:.6f}"
         print(f"accuracy={result.top1:.6f}")
         print(f"top5_accuracy={top5}")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from src.errors import run_main
+from src.logging import get_logger
 from src.model_utils.config import load_config
+from src.model_utils.local_adapter import get_place
+from src.model_utils.moxing_adapter import moxing_wrapper, uploader
 
 
 def main(argv=None) -> int:
@@ -16,13 +20,13 @@ def main(argv=None) -> int:
             argv,
             prog="train.py",
             description="Fine-tune or train a network on a folder of images.",
-            required=("backbone", "dataset_path"),
+            required=("backbone",),
         )
-        from src.logging import get_logger
         from src.trainer import train  # after the checks: MindSpore takes seconds to import
 
-        get_logger()
-        train(cfg)
+        get_logger(rank=get_place().rank)
+        upload = uploader(cfg) if cfg.enable_modelarts else None
+        moxing_wrapper(partial(train, upload=upload))(cfg)
 
     return run_main(run)
 

@@ -18,7 +18,7 @@ find_python() {
 
 setup_env() {
     local venv=$project/.venv stamp python
-    stamp=$(cat "$project/requirements.txt" "$project/requirements-dev.txt")
+    stamp=$(cat "$project"/requirements*.txt)
     if [[ -x $venv/bin/python && -f $venv/installed.txt && $(cat "$venv/installed.txt") == "$stamp" ]] &&
         "$venv/bin/python" -c 'import sys; sys.exit(sys.prefix != sys.argv[1])' "$venv" 2>/dev/null; then
         echo "using the environment $venv"

@@ -115,39 +115,47 @@ class Evaluation(Callback):
         self.paused += time.perf_counter() - start
 
 
-class EpochCheckpoints(Callback):
-    """Keeps checkpoints of some epochs, `<prefix>-<epoch>_<steps per epoch>.ckpt` as `ModelCheckpoint` does.
+class EveryEpochs(Callback):
+    """Calls `action(epoch)`, from 1, after every `epochs`-th epoch of `steps_per_epoch` steps."""
+
+    def __init__(self, action: Callable[[int], None], *, epochs: int, steps_per_epoch: int):
+        super().__init__()
+        self.action = action
+        self.epochs = epochs
+        self.steps_per_epoch = steps_per_epoch
+        self.step = 0
+
+    def on_train_step_end(self, run_context):
+        """Call the action when it is due."""
+        self.step += 1
+        epoch, rest = divmod(self.step, self.steps_per_epoch)
+        if not rest and epoch % self.epochs == 0:
+            self.action(epoch)
+
+
+class KeptCheckpoints:
+    """Saves `<prefix>-<epoch>_<steps per epoch>.ckpt`, as `ModelCheckpoint` does, and removes the oldest.
 
     Args:
         save (Callable): (path, step, result) -> None, writes a checkpoint.
         folder (Path): where they go.
         prefix (str): the network's name.
         steps_per_epoch (int): steps that an epoch is counted as.
-        epochs (int): epochs between two of them.
         keep_max (int): how many stay.
     """
 
-    def __init__(
-        self, *, save: Callable, folder: Path, prefix: str, steps_per_epoch: int, epochs: int, keep_max: int
-    ):
-        super().__init__()
+    def __init__(self, *, save: Callable, folder: Path, prefix: str, steps_per_epoch: int, keep_max: int):
         self.save = save
         self.folder = folder
         self.prefix = prefix
         self.steps_per_epoch = steps_per_epoch
-        self.epochs = epochs
         self.keep_max = keep_max
-        self.step = 0
         self.kept: list[Path] = []
 
-    def on_train_step_end(self, run_context):
-        """Save at the end of every `epochs`-th epoch, then remove the oldest beyond `keep_max`."""
-        self.step += 1
-        epoch, rest = divmod(self.step, self.steps_per_epoch)
-        if rest or epoch % self.epochs:
-            return
+    def __call__(self, epoch: int) -> None:
+        """Save the checkpoint of an epoch."""
         path = self.folder / f"{self.prefix}-{epoch}_{self.steps_per_epoch}.ckpt"
-        self.save(path, self.step, None)
+        self.save(path, epoch * self.steps_per_epoch, None)
         self.kept.append(path)
         if len(self.kept) > self.keep_max:
             self.kept.pop(0).unlink(missing_ok=True)

@@ -61,6 +61,20 @@ STATE_NAMES = (
 )
 
 
+def pretrained_file(pretrained: str, backbone: str) -> Path | None:
+    """The file of weights: `pretrained`, or `<backbone>.npz` in it when it is a folder; None for none."""
+    if not pretrained:
+        return None
+    path = Path(pretrained)
+    if not path.is_dir():
+        return path
+    file = path / f"{backbone}.npz"
+    if not file.is_file():
+        found = ", ".join(sorted(other.name for other in path.glob("*.npz"))) or "no .npz file"
+        raise UserError(f"pretrained is a folder without {file.name}; it holds {found}")
+    return file
+
+
 def load_pretrained(net: nn.Cell, path: str | os.PathLike, *, replace_head: bool = False) -> dict:
     """Fill all Parameters of `net` from a weight file.
 

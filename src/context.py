@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mindspore as ms
+from mindspore import communication
 
 from src.errors import UserError
 from src.model_utils import local_adapter
+from src.model_utils.local_adapter import LAUNCH
 
 
 @dataclass(frozen=True)
@@ -21,16 +24,26 @@ class Runtime:
     device_num: int
 
 
-def init_context(*, device_target: str | None, device_id: int | None, seed: int) -> Runtime:
-    """Choose the device, GRAPH mode and MindSpore's seed. Call it before the first Cell is built.
+def init_context(
+    *,
+    device_target: str | None,
+    device_id: int | None,
+    seed: int,
+    all_reduce_fusion: Sequence[int] = (),
+) -> Runtime:
+    """Choose the device, GRAPH mode and MindSpore's seed; join the other ranks, if there are any.
+
+    Call it before the first Cell is built: a `TrainStep` of several ranks averages its gradients over them.
 
     Args:
         device_target: CPU, GPU or Ascend; None takes what the installed MindSpore was built for.
         device_id: number of the card; None takes DEVICE_ID of the environment, or 0.
-        seed: seeds the weights.
+        seed: seeds the weights, the same on all ranks.
+        all_reduce_fusion: numbers of parameters after which a new all-reduce of the gradients begins; empty
+            leaves it to MindSpore.
 
     Raises:
-        UserError: the installed MindSpore has no such device.
+        UserError: the installed MindSpore has no such device, or the environment tells half of the ranks.
     """
     target = device_target or ms.get_context("device_target")
     device = local_adapter.get_device_id() if device_id is None else device_id
@@ -46,7 +59,28 @@ def init_context(*, device_target: str | None, device_id: int | None, seed: int)
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(seed)
     ms.dataset.config.set_prefetch_size(1)  # our loader decodes ahead; 16 more batches are too many
-    return Runtime(device_target=target, device_id=device, rank=0, device_num=1)
+    place = local_adapter.get_place()
+    if place.device_num > 1:
+        _join(place, all_reduce_fusion)
+    return Runtime(target, device, place.rank, place.device_num)
+
+
+def _join(place: local_adapter.Place, all_reduce_fusion: Sequence[int]) -> None:
+    """Meet the other ranks and make MindSpore's engine average the gradients."""
+    communication.init()
+    found = (communication.get_rank(), communication.get_group_size())
+    if found != place:
+        raise UserError(
+            f"the environment says rank {place.rank} of {place.device_num}, MindSpore {found}; {LAUNCH}"
+        )
+    options = {"all_reduce_fusion_config": list(all_reduce_fusion)} if all_reduce_fusion else {}
+    ms.set_auto_parallel_context(
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL,
+        gradients_mean=True,
+        device_num=place.device_num,
+        global_rank=place.rank,
+        **options,
+    )
 
 
 def choose_amp_level(level: str | None, dtype: str, runtime: Runtime) -> str:

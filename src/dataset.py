@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,15 +85,17 @@ def few_shot(cfg, samples) -> np.ndarray | None:
     )
 
 
-def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, runtime) -> TrainStream:
+def train_stream(
+    cfg, samples, recipe: Recipe, *, indices, class_num: int, rank: int = 0, device_num: int = 1
+) -> TrainStream:
     """Assemble the endless stream of training batches of this rank."""
     return TrainStream(
         samples,
         _train_transform(cfg, recipe),
         batch_size=cfg.batch_size,
         seed=cfg.seed,
-        rank=runtime.rank,
-        device_num=runtime.device_num,
+        rank=rank,
+        device_num=device_num,
         indices=indices,
         class_num=class_num,
         mixup=recipe.mixup,
@@ -105,24 +107,25 @@ def train_stream(cfg, samples, recipe: Recipe, *, indices, class_num: int, runti
     )
 
 
-def eval_batches(
-    cfg, samples, *, crop: tuple[int, int], crop_ratio: float, interpolation: str, mean, std, runtime
-) -> EvalBatches:
-    """Assemble the batches of an exact evaluation on this rank; `crop_ratio` 0 resizes straight to `crop`."""
-    transform = Resize(crop, interpolation)
-    if crop_ratio:
-        transform = CentreCrop(crop, crop_ratio, interpolation)
+def eval_batches(cfg, samples, how: Mapping, *, rank: int = 0, device_num: int = 1) -> EvalBatches:
+    """Assemble the batches of an exact evaluation on this rank; `how` has the keys of `preprocessing`."""
     return EvalBatches(
         samples,
-        transform,
+        eval_transform(how),
         batch_size=min(cfg.eval_batch_size or cfg.batch_size // cfg.batch_split, len(samples)),
-        rank=runtime.rank,
-        device_num=runtime.device_num,
-        mean=mean,
-        std=std,
+        rank=rank,
+        device_num=device_num,
+        mean=how["image_mean"],
+        std=how["image_std"],
         num_workers=_workers(cfg.eval_num_workers),
         on_bad_image=cfg.on_bad_image,
     )
+
+
+def eval_transform(how: Mapping) -> Resize | CentreCrop:
+    """The evaluation's transform; `eval_crop_ratio` 0 resizes straight to `eval_image_size`."""
+    size, ratio, interpolation = (how[key] for key in ("eval_image_size", "eval_crop_ratio", "interpolation"))
+    return CentreCrop(tuple(size), ratio, interpolation) if ratio else Resize(tuple(size), interpolation)
 
 
 def _train_transform(cfg, recipe: Recipe) -> TrainTransform:

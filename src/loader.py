@@ -21,7 +21,7 @@ from PIL import Image
 from src.errors import UserError
 from src.image_io import BadImageError
 from src.mixup import cutmix, draw_lambda, mixup
-from src.streams import AUGMENT, LAMBDA, PARTNERS, SHUFFLE
+from src.streams import AUGMENT, LAMBDA, SHUFFLE
 from src.transforms import Transform, check_statistics, normalise
 
 log = logging.getLogger(__name__)
@@ -221,10 +221,14 @@ class TrainStream(_Batches):
         raise UserError(f"none of {len(self._chosen)} training images can be read, such as {name}: {reason}")
 
     def _mixed(self, step: int, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mix each row with the one half a batch on: the order is random already.
+
+        With an even batch on each of n devices the pairs are those of one device with n times the batch.
+        """
         rng = np.random.default_rng((self._seed, LAMBDA, step))  # all ranks: one method, weight and box
         cuts = self._cutmix and (not self._mixup or rng.random() < 0.5)
         lam = draw_lambda(self._cutmix if cuts else self._mixup, rng)
-        partners = np.random.default_rng((self._seed, PARTNERS, step, self._rank)).permutation(len(images))
+        partners = np.roll(np.arange(len(images)), -(len(images) // 2))
         one_hot = np.zeros((len(labels), self._class_num), np.float32)
         one_hot[np.arange(len(labels)), labels] = 1
         if cuts:

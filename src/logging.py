@@ -20,8 +20,8 @@ def get_logger(
     is made late, when everything else is known to be right.
 
     Args:
-        log_dir: folder that gets `train.log` (`train_<rank>.log` beyond rank 0), appended to.
-        rank: only rank 0 writes to the terminal.
+        log_dir: folder that gets `train.log`, appended to; of rank 0 alone.
+        rank: only rank 0 writes all to the terminal, others warnings.
         stream: where on the terminal; standard output when left out.
     """
     logger = logging.getLogger("src")
@@ -31,13 +31,13 @@ def get_logger(
             kept = list(handler.buffer)
         logger.removeHandler(handler)
         handler.close()
-    if rank == 0:
-        _add(logger, logging.StreamHandler(stream or sys.stdout))
-    if log_dir is None:
+    terminal = _add(logger, logging.StreamHandler(stream or sys.stdout))
+    if rank:
+        terminal.setLevel(logging.WARNING)
+    elif log_dir is None:
         _add(logger, MemoryHandler(capacity=10_000, flushLevel=logging.CRITICAL + 1))
     else:
-        name = f"train_{rank}.log" if rank else "train.log"
-        file = _add(logger, logging.FileHandler(Path(log_dir) / name, encoding="utf-8"))
+        file = _add(logger, logging.FileHandler(Path(log_dir) / "train.log", encoding="utf-8"))
         for record in kept:
             file.handle(record)
     logger.setLevel(logging.INFO)

@@ -37,6 +37,15 @@ class TopK:
         self.top5 += int((finite & (rank < 5)).sum())
         self.not_finite += int((~finite).sum())
 
+    @property
+    def counts(self) -> np.ndarray:
+        """What ranks add up: samples, top-1, top-5, not finite; float32, exact up to 16 million."""
+        return np.array([self.samples, self.top1, self.top5, self.not_finite], np.float32)
+
+    @counts.setter
+    def counts(self, values: np.ndarray) -> None:
+        self.samples, self.top1, self.top5, self.not_finite = (int(value) for value in values)
+
     def result(self) -> dict:
         """`{"top1", "top5", "samples"}`: fractions of one; top5 is None with fewer than five classes."""
         if self.not_finite:

@@ -13,7 +13,7 @@ from mindspore import amp, nn
 
 from src.bit import BiT
 from src.errors import UserError
-from src.npz_map import BIT_ARCHITECTURES, GOOGLE_MEAN, GOOGLE_STD
+from src.npz_map import BIT_ARCHITECTURES
 from src.vit import ViT
 from src.vit_map import VIT_ARCHITECTURES
 
@@ -26,8 +26,6 @@ NETWORKS = {
 }
 
 IMAGE_SIZE = 224  # what a ViT is built for when nobody says
-
-GOOGLE_NORMALISATION = {"image_mean": GOOGLE_MEAN, "image_std": GOOGLE_STD}
 
 VIT_SIZES = {"ti": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}  # Google's letters
 
@@ -55,11 +53,6 @@ def canonical_name(name: str) -> str:
     raise UserError(
         f"no network is called '{name}'; did you mean '{nearest}'? There are: {', '.join(NETWORKS)}"
     )
-
-
-def patch_size(name: str) -> int | None:
-    """Side of a patch in pixels of the ViT of that name in the zoo; None for other networks."""
-    return VIT_ARCHITECTURES[name][0] if name in VIT_ARCHITECTURES else None
 
 
 def get_network(

@@ -25,6 +25,7 @@ BIT_ARCHITECTURES = {  # name -> (units of the four blocks, width)
     "bit_r152x4": ((3, 8, 36, 3), 4),
 }
 GOOGLE_MEAN = GOOGLE_STD = (127.5, 127.5, 127.5)  # of pixels 0..255, for Google's networks
+GOOGLE_NORMALISATION = {"image_mean": GOOGLE_MEAN, "image_std": GOOGLE_STD}
 
 _CONV, _NORM = "standardized_conv2d/kernel", "group_norm"
 _ROOT_KERNEL, _HEAD_KERNEL = f"resnet/root_block/{_CONV}", "resnet/head/conv2d/kernel"

@@ -11,7 +11,8 @@ import numpy as np
 from src import bit_hyperrule, vit_hyperrule
 from src.errors import UserError
 from src.lr_generator import get_lr
-from src.network import GOOGLE_NORMALISATION, patch_size
+from src.npz_map import GOOGLE_NORMALISATION
+from src.vit_map import patch_size
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,9 @@ def make_recipe(cfg, name: str, image_size: tuple[int, int], *, num_images: int,
     )
 
 
-def learning_rates(cfg, recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
-    """Return the rate of every step of the run, float32."""
+def learning_rates(cfg, recipe: Recipe, steps_per_epoch: int, batch: int) -> np.ndarray:
+    """Return the rate of every step, float32; `batch` is that of all devices."""
+    scale = batch / cfg.scale_lr if cfg.scale_lr else 1.0  # linear scaling, arXiv:1706.02677
     if recipe.schedule_steps is None:
         length = {"max_epoch": cfg.max_epoch, "steps_per_epoch": steps_per_epoch}
         length.update(warmup_epochs=cfg.warmup_epochs or 0.0, decay_epochs=cfg.decay_epochs)
@@ -86,17 +88,21 @@ def learning_rates(cfg, recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
         length = {"max_epoch": end, "steps_per_epoch": 1, "warmup_epochs": first, "decay_epochs": decays}
     return get_lr(
         recipe.lr_decay_mode,
-        lr_max=recipe.lr_max,
-        lr_init=cfg.lr_init,
-        lr_min=cfg.lr_min,
+        lr_max=recipe.lr_max * scale,
+        lr_init=cfg.lr_init * scale,
+        lr_min=cfg.lr_min * scale,
         decay_rate=cfg.decay_rate,
         power=cfg.poly_power,
         **length,
     )
 
 
-def eval_size(cfg, record: dict, name: str, image_size: tuple[int, int]) -> tuple[int, int]:
-    """(height, width) to evaluate at: the configuration's, else that of the weights, else the family's."""
+def eval_size(cfg, record: dict, name: str, image_size: tuple[int, int] | None) -> tuple[int, int]:
+    """(height, width) to evaluate at: the configuration's, else that of the weights, else the family's.
+
+    Raises:
+        UserError: only the usual size of the images could tell, and there is none.
+    """
     trained = record.get("eval_image_size")
     if cfg.eval_image_size or trained:
         return pair(cfg.eval_image_size) or tuple(trained)
@@ -104,6 +110,8 @@ def eval_size(cfg, record: dict, name: str, image_size: tuple[int, int]) -> tupl
     if side:
         rows, columns = np.broadcast_to(record.get("grid") or vit_hyperrule.resolution(side) // side, 2)
         return int(rows) * side, int(columns) * side
+    if image_size is None:
+        raise UserError("the weights do not say at which size they see images; set eval_image_size")
     return (bit_hyperrule.resolution(*image_size).crop,) * 2
 
 

@@ -1,3 +1,3 @@
 """Numbers that keep the random streams of one seed apart: `default_rng((seed, SHUFFLE, ...))`."""
 
-SHUFFLE, AUGMENT, LAMBDA, PARTNERS, FEW_SHOT = range(5)
+SHUFFLE, AUGMENT, LAMBDA, FEW_SHOT = 0, 1, 2, 4

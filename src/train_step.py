@@ -102,18 +102,32 @@ class _Accumulate(nn.Cell):
 
 
 class _Apply(nn.Cell):
-    """Hands the summed gradients to the update and sets them back to zero; returns the norm."""
+    """Hands the summed gradients to the update and sets them back to zero; returns loss and norm."""
 
-    def __init__(self, reducer: nn.Cell, update: _Update, sums: ParameterTuple):
+    def __init__(self, mean: nn.Cell, reducer: nn.Cell, update: _Update, sums: ParameterTuple):
         super().__init__(auto_prefix=False)
+        self.mean = mean
         self.reducer = reducer
         self.update = update
         self.sums = sums
         self.over = ops.HyperMap()
 
     def construct(self, loss):
+        loss = self.mean(loss)
         norm = self.update(loss, self.reducer(self.sums))
-        return ops.depend(norm, self.over(_clear, self.sums))
+        return loss, ops.depend(norm, self.over(_clear, self.sums))
+
+
+class _Mean(nn.Cell):
+    """The mean of a scalar over all ranks."""
+
+    def __init__(self, device_num: int):
+        super().__init__(auto_prefix=False)
+        self.reduce = ops.AllReduce()
+        self.share = 1.0 / device_num
+
+    def construct(self, x):
+        return self.reduce(x) * self.share
 
 
 class _Gradients(nn.Cell):
@@ -147,6 +161,8 @@ class TrainStep(nn.TrainOneStepCell):
         batch_split (int): number of micro-batches, must divide the batch.
         scaler (LossScaler): see `get_loss_scaler`; None for full precision.
         clip_norm (float): bound of the gradients' global norm (arXiv:1211.5063); None for none.
+        device_num (int): ranks that train together, after `init_context`; loss, gradients and norm are then
+            those of all their batches together.
 
     Inputs:
         image (Tensor): shape (N, 3, H, W).
@@ -165,21 +181,24 @@ class TrainStep(nn.TrainOneStepCell):
         batch_split: int = 1,
         scaler: amp.LossScaler | None = None,
         clip_norm: float | None = None,
+        device_num: int = 1,
     ):
         super().__init__(network, optimizer)
         self.batch_split = batch_split
         self.gradients = _Gradients(network, self.weights, scaler)
         self.update = _Update(optimizer, scaler, clip_norm)
+        self.mean = _Mean(device_num) if device_num > 1 else nn.Identity()
         if batch_split > 1:
             sums = ParameterTuple(
                 Parameter(ops.zeros_like(w), name=f"accumulated.{w.name}", requires_grad=False)
                 for w in self.weights
             )
             self._accumulate = _Accumulate(self.gradients, sums, batch_split).set_train()
-            self._apply = _Apply(self.grad_reducer, self.update, sums).set_train()
+            self._apply = _Apply(self.mean, self.grad_reducer, self.update, sums).set_train()
 
     def construct(self, image, label):
         loss, grads = self.gradients(image, label)
+        loss = self.mean(loss)
         return loss, self.update(loss, self.grad_reducer(grads))
 
     def __call__(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,5 +211,4 @@ class TrainStep(nn.TrainOneStepCell):
         loss = Tensor(0.0)
         for start in range(0, batch, micro):
             loss = loss + self._accumulate(image[start : start + micro], label[start : start + micro])
-        loss = loss / self.batch_split
-        return loss, self._apply(loss)
+        return self._apply(loss / self.batch_split)

@@ -12,8 +12,8 @@ from mindspore import nn
 from mindspore.train import Callback, Model
 
 from src import dataset
-from src.callback import EpochCheckpoints, Evaluation, LossRecorder, StateMonitor
-from src.checkpoint import load_pretrained, read_record, save_network
+from src.callback import Evaluation, EveryEpochs, KeptCheckpoints, LossRecorder, StateMonitor
+from src.checkpoint import load_pretrained, pretrained_file, read_record, save_network
 from src.context import choose_amp_level, init_context, raise_if_out_of_memory
 from src.convert import RECORD_FORMAT
 from src.cross_entropy import get_loss
@@ -39,15 +39,25 @@ NETWORK_KEYS = ("pool", "gelu", "dropout", "attention_dropout", "drop_path")
 class TrainResult:
     """What a run leaves: its folder, every step's loss, and the newest and the best evaluation."""
 
-    folder: Path
+    folder: Path  # of rank 0; for other ranks the folder of all runs
     losses: list[float]
     last: dict | None
     best: dict | None
 
 
-def train(cfg) -> TrainResult:
-    """Train the network that the configuration describes, and save its last and its best checkpoint."""
-    runtime = init_context(device_target=cfg.device_target, device_id=cfg.device_id, seed=cfg.seed)
+def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
+    """Train the network that the configuration describes, and save its last and its best checkpoint.
+
+    Args:
+        cfg: the configuration.
+        upload: is called after every `upload_epochs` epochs.
+    """
+    runtime = init_context(
+        device_target=cfg.device_target,
+        device_id=cfg.device_id,
+        seed=cfg.seed,
+        all_reduce_fusion=cfg.all_reduce_fusion,
+    )
     amp_level = choose_amp_level(cfg.amp_level, cfg.amp_dtype, runtime)
     name = canonical_name(cfg.backbone)
     weights = pretrained_file(cfg.pretrained, cfg.backbone)
@@ -60,11 +70,12 @@ def train(cfg) -> TrainResult:
     indices = dataset.few_shot(cfg, samples)
     num_images = len(samples) if indices is None else len(indices)
     class_num = dataset.check_class_num(cfg.class_num, samples, allow_unused=cfg.allow_unused_classes)
+    place = {"rank": runtime.rank, "device_num": runtime.device_num}
     recipe = make_recipe(cfg, name, samples.typical_size(), num_images=num_images, source=source)
-    stream = dataset.train_stream(cfg, samples, recipe, indices=indices, class_num=class_num, runtime=runtime)
+    stream = dataset.train_stream(cfg, samples, recipe, indices=indices, class_num=class_num, **place)
     batch = cfg.batch_size * runtime.device_num
     steps_per_epoch = max(1, num_images // batch)
-    lr = learning_rates(cfg, recipe, steps_per_epoch)
+    lr = learning_rates(cfg, recipe, steps_per_epoch, batch)
 
     network = _network(cfg, name, weights, source, class_num=class_num, image_size=recipe.train_image_size)
     forward = set_amp_level(network, amp_level, cfg.amp_dtype)
@@ -75,16 +86,19 @@ def train(cfg) -> TrainResult:
         batch_split=cfg.batch_split,
         scaler=scaler,
         clip_norm=recipe.clip_norm or None,
+        device_num=runtime.device_num,
     )
 
     resolved = {**cfg, **recipe.as_keys(), "class_num": class_num, "amp_level": amp_level, "run_name": ""}
-    folder = start_run(
-        cfg.save_checkpoint_path,
-        cfg.run_name,
-        config=config_to_yaml(resolved),
-        class_names=samples.class_names,
-    )
-    get_logger(folder, runtime.rank)
+    folder = Path(cfg.save_checkpoint_path)
+    if runtime.rank == 0:
+        folder = start_run(
+            cfg.save_checkpoint_path,
+            cfg.run_name,
+            config=config_to_yaml(resolved),
+            class_names=samples.class_names,
+        )
+        get_logger(folder)
     count = sum(p.size for p in network.get_parameters())
     log.info("configuration: %s", cfg.config_path or "defaults and command line")
     log.info("run folder: %s", folder)
@@ -111,7 +125,7 @@ def train(cfg) -> TrainResult:
     save = _saving(network, record) if cfg.save_checkpoint and runtime.rank == 0 else None
     losses = LossRecorder(lr, scaler)
     evaluation = Evaluation(
-        evaluate=_evaluation(cfg, forward, eval_samples, recipe, runtime),
+        evaluate=_evaluation(cfg, forward, eval_samples, recipe, place),
         save=save,
         folder=folder,
         due=_due(cfg, steps_per_epoch, len(lr)),
@@ -120,17 +134,21 @@ def train(cfg) -> TrainResult:
     counts = {"batch_size": batch, "steps_per_epoch": steps_per_epoch, "log_every": cfg.log_every}
     callbacks = [losses, evaluation, StateMonitor(losses=losses, evaluation=evaluation, lr=lr, **counts)]
     if save and cfg.save_checkpoint_epochs:
-        callbacks.append(
-            EpochCheckpoints(
-                save=save,
-                folder=folder,
-                prefix=name,
-                steps_per_epoch=steps_per_epoch,
-                epochs=cfg.save_checkpoint_epochs,
-                keep_max=cfg.keep_checkpoint_max,
-            )
+        keep = KeptCheckpoints(
+            save=save,
+            folder=folder,
+            prefix=name,
+            steps_per_epoch=steps_per_epoch,
+            keep_max=cfg.keep_checkpoint_max,
         )
-    if cfg.open_profiler:
+        callbacks.append(
+            EveryEpochs(keep, epochs=cfg.save_checkpoint_epochs, steps_per_epoch=steps_per_epoch)
+        )
+    if upload and cfg.upload_epochs:
+        callbacks.append(
+            EveryEpochs(lambda _: upload(), epochs=cfg.upload_epochs, steps_per_epoch=steps_per_epoch)
+        )
+    if cfg.open_profiler and runtime.rank == 0:
         callbacks.append(Profiling(folder / "profile"))
     epochs = -(-len(lr) // steps_per_epoch)
     steps = StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
@@ -139,20 +157,6 @@ def train(cfg) -> TrainResult:
         log.warning("left out %d broken images of %d", len(stream.bad_images), num_images)
     log.info("saved in %s", folder)
     return TrainResult(folder=folder, losses=losses.values, last=evaluation.result, best=evaluation.best)
-
-
-def pretrained_file(pretrained: str, backbone: str) -> Path | None:
-    """The file of weights: `pretrained`, or `<backbone>.npz` in it when it is a folder; None for none."""
-    if not pretrained:
-        return None
-    path = Path(pretrained)
-    if not path.is_dir():
-        return path
-    file = path / f"{backbone}.npz"
-    if not file.is_file():
-        found = ", ".join(sorted(other.name for other in path.glob("*.npz"))) or "no .npz file"
-        raise UserError(f"pretrained is a folder without {file.name}; it holds {found}")
-    return file
 
 
 def _network(cfg, name: str, weights: Path | None, source: dict, *, class_num: int, image_size) -> nn.Cell:
@@ -222,20 +226,11 @@ def _open_eval(cfg, class_names: Sequence[str]):
         return None
 
 
-def _evaluation(cfg, forward: nn.Cell, samples, recipe: Recipe, runtime):
+def _evaluation(cfg, forward: nn.Cell, samples, recipe: Recipe, place: dict):
     if samples is None:
         return None
-    batches = dataset.eval_batches(
-        cfg,
-        samples,
-        crop=recipe.eval_image_size,
-        crop_ratio=recipe.eval_crop_ratio,
-        interpolation=recipe.interpolation,
-        mean=recipe.image_mean,
-        std=recipe.image_std,
-        runtime=runtime,
-    )
-    return lambda: evaluate(forward, batches)
+    batches = dataset.eval_batches(cfg, samples, recipe.as_keys(), **place)
+    return lambda: evaluate(forward, batches, device_num=place["device_num"])
 
 
 def _saving(network: nn.Cell, record: dict):

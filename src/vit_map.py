@@ -76,6 +76,11 @@ class VitArchitecture:
         }
 
 
+def patch_size(name: str) -> int | None:
+    """Side of a patch in pixels of the ViT of that name in the zoo; None for other networks."""
+    return VIT_ARCHITECTURES[name][0] if name in VIT_ARCHITECTURES else None
+
+
 def is_vit(shapes: Mapping[str, tuple]) -> bool:
     """Tell whether a file holds a ViT, whole or not."""
     return any(f"{prefix}{_EMBEDDING}" in shapes for prefix in _PREFIXES)

@@ -7,10 +7,8 @@ and a record (a small JSON dictionary: what the weights are), and appear under t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from src.array_io import Stored, Weight, damaged, fill, open_binary, storage, widen
+from src.atomic import replacing
 from src.ckpt_format import parse_ckpt, write_ckpt
 from src.errors import UserError
 from src.safetensors_format import parse_safetensors, write_safetensors
@@ -96,31 +95,11 @@ def write_weights(path: str | os.PathLike, weights: Iterable[Weight], record: Ma
     text = json.dumps(dict(record or {}))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _replacing(path) as stream:
+        with replacing(path) as stream:
             write(stream, weights, text)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"cannot write {path}: {reason}; choose another place or free space") from None
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that takes the place of `path` in the end, or vanishes."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, survives a power cut
-    finally:
-        os.close(folder)
 
 
 def _format(path: Path) -> tuple:

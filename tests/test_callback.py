@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from src.callback import MAX_BAD_STEPS, EpochCheckpoints, Evaluation, LossRecorder, StateMonitor
+from src.callback import (
+    MAX_BAD_STEPS,
+    Evaluation,
+    EveryEpochs,
+    KeptCheckpoints,
+    LossRecorder,
+    StateMonitor,
+)
 from src.errors import UserError
 
 
@@ -136,9 +143,10 @@ def test_checkpoints_of_epochs_come_and_the_oldest_go(tmp_path):
     def save(path, step, result):
         path.write_text(str(step))
 
-    keep = EpochCheckpoints(save=save, folder=tmp_path, prefix="vit", steps_per_epoch=3, epochs=2, keep_max=2)
+    keep = KeptCheckpoints(save=save, folder=tmp_path, prefix="vit", steps_per_epoch=3, keep_max=2)
+    callback = EveryEpochs(keep, epochs=2, steps_per_epoch=3)
     for step in range(1, 26):
-        keep.on_train_step_end(None)
+        callback.on_train_step_end(None)
         if step == 13:
             assert sorted(p.name for p in tmp_path.iterdir()) == ["vit-2_3.ckpt", "vit-4_3.ckpt"]
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"vit-6_3.ckpt": "18", "vit-8_3.ckpt": "24"}

@@ -404,6 +404,8 @@ OF_EVERY_TYPE = {
     "path": [("dataset_path", ""), ("dataset_path", "x"), ("dataset_path", "/a  b/" + "a " * 99 + "\u2028z")],
     "size": [("train_image_size", "7"), ("train_image_size", "7,9"), ("train_image_size", "null")],
     "steps": [("schedule_steps", "0,5,9"), ("schedule_steps", "null")],
+    "indices": [("all_reduce_fusion", "30,60"), ("all_reduce_fusion", "7"), ("all_reduce_fusion", "null")],
+    "url": [("data_url", "s3://bucket/a b"), ("data_url", "")],
     "epochs": [("decay_epochs", "30,60.5"), ("decay_epochs", "7"), ("decay_epochs", "null")],
     "augment": [("randaugment", "2,9.5"), ("randaugment", "[1, 0]"), ("randaugment", "null")],
     "words": [("freeze", "root, body.block[1-2]"), ("freeze", "null"), ("freeze", "")],

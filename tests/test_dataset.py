@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from support import colour_folder
@@ -27,9 +25,8 @@ def test_two_augmentations_at_once_are_refused(tmp_path):
     cfg = config(dataset_path=colour_folder(tmp_path / "train"), autoaugment=1, randaugment="2,9")
     samples = dataset.open_train(cfg)
     recipe = make_recipe(cfg, "bit_tiny", (20, 24), num_images=12, source={})
-    runtime = SimpleNamespace(rank=0, device_num=1)
     with pytest.raises(UserError, match="autoaugment and randaugment are set"):
-        dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3, runtime=runtime)
+        dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3)
 
 
 @pytest.mark.parametrize("key", ["dataset_path", "eval_path"])

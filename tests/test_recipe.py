@@ -88,16 +88,24 @@ def test_epochs_make_a_cosine_and_steps_the_staircase():
     cfg = config(max_epoch=4, warmup_epochs=1, lr_max=0.1, lr_min=0.01, lr_init=0.02)
     recipe = recipe_of(cfg)
     assert (recipe.lr_decay_mode, recipe.schedule_steps) == ("cosine", None)
-    rates = learning_rates(cfg, recipe, 2)
+    rates = learning_rates(cfg, recipe, 2, 1)
     half = [0.01 + 0.045 * (1 + math.cos(math.pi * t / 6)) for t in range(1, 7)]
     np.testing.assert_allclose(rates, [0.06, 0.1, *half], rtol=1e-6)
     cfg = config(schedule_steps="1,2,4")
-    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 7), [0, 0.003, 0.003, 0.0003], rtol=1e-6)
+    expected = [0, 0.003, 0.003, 0.0003]
+    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 7, 1), expected, rtol=1e-6)
     cfg = config(max_epoch=4, decay_epochs="1.5,3", lr_decay_mode="steps", lr_max=1, decay_rate=0.5)
     expected = [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
-    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 2), expected)
+    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 2, 1), expected)
     cfg = config(schedule_steps="0,2", lr_decay_mode="poly", lr_max=1, poly_power=3)
-    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 2), [0.125, 0])
+    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 2, 1), [0.125, 0])
+
+
+def test_rates_are_scaled_to_the_batch_when_told():
+    keys = {"lr_max": 0.1, "lr_min": 0.01, "lr_init": 0.02, "scale_lr": 512}
+    cfg = config(max_epoch=2, warmup_epochs=1, **keys)
+    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 1, 1024), [0.2, 0.02], rtol=1e-6)
+    np.testing.assert_allclose(learning_rates(cfg, recipe_of(cfg), 2, 256)[0], 0.03, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def run(images, tmp_path_factory):
     code = training.main(
         argv(
             **keys,
-            schedule_steps="2,15,18",
+            schedule_steps="2,24,27",
             save_checkpoint_path=out,
             run_name="first",
-            eval_every=6,
+            eval_every=9,
             mixup=0.1,
         )
     )
@@ -88,7 +88,7 @@ def test_a_run_leaves_checkpoints_class_map_configuration_and_log(run):
     assert record["class_names"] == ["blue", "green", "red"]
     assert record["image_mean"] == record["image_std"] == [127.5] * 3
     assert record["eval_image_size"] == [16, 16]
-    assert record["step"] == 18
+    assert record["step"] == 27
 
 
 def test_the_written_configuration_repeats_the_run_to_the_last_bit(run, tmp_path):
@@ -307,8 +307,9 @@ def test_half_precision_trains_like_full_precision(level, images, tmp_path):
         ("autoaugment", True, "get_augment", 0),
         ("trivialaugment", True, "get_augment", 0),
         ("crop_min", 0.4, "RandomResizedCrop", 1),
-        ("save_checkpoint_epochs", 2, "EpochCheckpoints", "epochs"),
-        ("keep_checkpoint_max", 2, "EpochCheckpoints", "keep_max"),
+        ("save_checkpoint_epochs", 2, "EveryEpochs", "epochs"),
+        ("keep_checkpoint_max", 2, "KeptCheckpoints", "keep_max"),
+        ("all_reduce_fusion", (3, 7), "init_context", "all_reduce_fusion"),
         ("replace_head", False, "load_pretrained", "replace_head"),
         ("save_checkpoint", False, "Evaluation", "save"),
         ("log_every", 9, "StateMonitor", "log_every"),

@@ -32,6 +32,7 @@ def load_config(
     prog: str = "train.py",
     description: str = "",
     required: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> EasyDict:
     """Return every key of the schema, and `config_path`, with checked values. Nobody changes the result.
 
@@ -40,6 +41,7 @@ def load_config(
         prog: name of the script, for `--help`.
         description: what the script does, for `--help`.
         required: keys that the script cannot do without.
+        defaults: of this script, instead of the schema's.
 
     Raises:
         UserError: names the file and line, or the command line, and the key.
@@ -50,6 +52,7 @@ def load_config(
         sys.stdout.write(_help_text(prog, description))
         raise SystemExit(0)
     config = {key.name: key.default_value() for key in (CONFIG_PATH, *SCHEMA.values())}
+    config.update(defaults or {})
     given = _read_argv(argv)
     if given.get("config_path"):
         config.update(_read_yaml(given["config_path"]))

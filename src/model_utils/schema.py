@@ -85,6 +85,13 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("seed", "int", 1, "start of every random sequence of the run", ">= 0"),
         Key("run_name", "name", "", "subfolder of save_checkpoint_path that keeps this run apart"),
         Key("save_checkpoint_path", "path", "./outputs", "folder for checkpoints, log and configuration"),
+        Key(
+            "all_reduce_fusion",
+            "indices",
+            (),
+            "several devices: numbers of parameters after which a new all-reduce of the gradients begins",
+            ">= 1",
+        ),
         Key("log_every", "int", 10, "steps per log line, at the least", ">= 1"),
         Key("open_profiler", "bool", False, "record where three steps spend their time, in <run>/profile"),
     ),
@@ -199,6 +206,14 @@ GROUPS: dict[str, tuple[Key, ...]] = {
             choices=("cosine", "poly", "steps", "linear", "bit_staircase"),
         ),
         Key("lr_max", "float", None, "learning rate after the warm-up; null: the family's rule", "> 0"),
+        Key(
+            "scale_lr",
+            "int",
+            None,
+            "batch over all devices that the rates are meant for; they are multiplied by "
+            "the batch of the run / this; null: they are taken as they are",
+            ">= 1",
+        ),
         Key("lr_init", "float", 0.0, "learning rate that the warm-up starts from", ">= 0"),
         Key("lr_min", "float", 0.0, "learning rate of the last step", ">= 0"),
         Key("max_epoch", "float", None, "epochs of the run; null: schedule_steps", "> 0"),
@@ -267,7 +282,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         ),
     ),
     "evaluation": (
-        Key("checkpoint_path", "path", "", "weights that eval.py evaluates"),
+        Key("checkpoint_path", "path", "", "weights that eval.py evaluates and export.py exports"),
         Key(
             "eval_every",
             "int",
@@ -277,6 +292,40 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         ),
         Key("eval_interval", "int", None, "epochs between evaluations, instead of eval_every", ">= 1"),
         Key("eval_offset", "int", -1, "evaluate after epoch e, from 0, if eval_interval divides e - this"),
+    ),
+    "cloud": (
+        Key("enable_modelarts", "bool", False, "copy the data in, run on local paths, copy the results out"),
+        Key("data_url", "url", "", "where the data is: s3://, obs://, file:// or a path"),
+        Key("checkpoint_url", "url", "", "where the pretrained weights are, a file or a folder"),
+        Key("train_url", "url", "", "where the results go"),
+        Key("data_path", "path", "/cache/data", "local copy of data_url"),
+        Key("load_path", "path", "/cache/model", "local copy of checkpoint_url"),
+        Key("output_path", "path", "/cache/train", "local folder of the results"),
+        Key(
+            "upload_epochs",
+            "int",
+            None,
+            "epochs between uploads while training; null: only at the end",
+            ">= 1",
+        ),
+        Key("copy_minutes", "int", 120, "how long the other ranks of a machine wait for its copy", ">= 1"),
+    ),
+    "export": (
+        Key("file_format", "str", "MINDIR", "what export.py writes", choices=("MINDIR", "ONNX", "AIR")),
+        Key("file_name", "path", "", "the exported file; null: beside the checkpoint"),
+        Key(
+            "mindir_version",
+            "str",
+            "3",
+            "1 is for MindSpore Lite 2.0, such as the CPU runtime of PyPI",
+            choices=("1", "3"),
+        ),
+        Key("check_images", "int", 32, "images of eval_path on which the exported file is compared", ">= 1"),
+    ),
+    "inference": (
+        Key("model_path", "path", "", "exported file that preprocess.py and postprocess.py work for"),
+        Key("preprocess_path", "path", "./preprocess_Result", "folder of the tensors for the C++ program"),
+        Key("result_path", "path", "./result_Files", "folder of its results"),
     ),
     "checkpoint": (
         Key("save_checkpoint", "bool", True, "write checkpoints while training"),

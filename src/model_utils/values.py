@@ -97,6 +97,10 @@ def _steps(items: list[str]) -> list[int]:
     return numbers
 
 
+def _indices(items: list[str]) -> tuple[int, ...]:
+    return tuple(map(int, _epochs([str(_int(item)) for item in items])))
+
+
 def _epochs(items: list[str]) -> tuple[float, ...]:
     numbers = tuple(map(_float, items))
     if any(epoch >= later for epoch, later in zip(numbers, numbers[1:])):
@@ -127,16 +131,18 @@ def _triple(items: list[str]) -> tuple[float, float, float]:
     return numbers * (3 // len(numbers))
 
 
-_LISTS = ("size", "steps", "epochs", "augment", "words", "triple")
+_LISTS = ("size", "steps", "indices", "epochs", "augment", "words", "triple")
 TYPES = {
     "int": ("a whole number", _int),
     "float": ("a number", _float),
     "bool": ("true or false", _bool),
     "str": ("text", _str),
     "name": ("a name without / and \\", _name),
+    "url": ("an address or a path", _str),
     "path": ("a path", absolute_path),
     "size": ("a whole number or a pair height,width", _size),
     "steps": ("two or more whole numbers, each larger than the one before,", _steps),
+    "indices": ("one or more whole numbers, each larger than the one before,", _indices),
     "epochs": ("one or more numbers, each larger than the one before,", _epochs),
     "augment": ("a pair such as 2,9: operations from 1 up, strength 0 to 10", _augment),
     "words": ("words with commas between them", _words),

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Trains on one device.
+set -euo pipefail
+
+usage="usage: bash $0 [--grace SECONDS] [--script FILE] CONFIG [--key value ...]
+  CONFIG        YAML file of config/
+  --key value   anything that train.py takes (python train.py --help); wins over CONFIG
+  --grace       seconds to end after Ctrl-C before it is killed, 15 by default
+  --script      run this instead of train.py
+environment:
+  DEVICE_ID     number of the device, 0 by default
+The output is shown and goes into train_parallel/<time>/rank_0/log of the current folder. The exit code is that of
+train.py."
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+    echo "$usage"
+    exit 0
+fi
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=$project/.venv/bin/python
+[[ -x $python ]] || python=$(command -v python) || {
+    echo "error: no python was found; activate your environment, or run bash $project/scripts/quickstart.sh" >&2
+    exit 1
+}
+exec "$python" "$project/scripts/launch.py" standalone "$@"
