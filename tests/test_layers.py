@@ -66,7 +66,7 @@ def test_a_module_imports_downwards_only(name, path):
 
 @pytest.mark.parametrize(
     "script",
-    ["convert_npz2ckpt", "eval", "train"],
+    ["convert_npz2ckpt", "create_imagenet2012_label", "eval", "export", "postprocess", "preprocess", "train"],
 )
 def test_an_entry_script_is_short_and_has_a_main(script):
     text = (SRC.parent / f"{script}.py").read_text(encoding="utf-8")
