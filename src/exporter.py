@@ -224,10 +224,9 @@ def _compare(wanted: np.ndarray, found: np.ndarray, target: Path) -> tuple[float
 
 def _move(source: Path, target: Path) -> None:
     """Put a finished file, or folder of variables, into its place."""
-    if source.is_dir():
-        shutil.rmtree(target, ignore_errors=True)
-    else:
-        source.chmod(0o644)  # MindSpore's files cannot be written, not even by their owner
+    shutil.rmtree(target, ignore_errors=True)
+    for path in (source, *source.rglob("*")):  # MindSpore's own modes keep everybody else out
+        path.chmod(0o755 if path.is_dir() else 0o644)
     source.replace(target)
 
 
