@@ -26,7 +26,7 @@ def _run(argv) -> None:
 
     get_logger()
     result = moxing_wrapper(export)(cfg)
-    print(f"exported {result.path}, {result.path.stat().st_size:,} bytes")
+    print(f"exported {result.path}, {result.path.stat().st_size:,} bytes{result.beside}")
     if result.largest_difference is not None:
         print(
             f"compared on {result.images} images: logits differ by {result.largest_difference:.2g} at most, "

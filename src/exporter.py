@@ -42,6 +42,7 @@ class ExportResult:
     """The exported file, and how far its logits were from the network's; None where nothing was compared."""
 
     path: Path
+    beside: str  # what else was written, in words
     images: int
     largest_difference: float | None
     top1_agreement: float | None
@@ -95,10 +96,12 @@ def export(cfg) -> ExportResult:
             "mindspore": ms.__version__,
         }
         sidecar_path(target).unlink(missing_ok=True)  # never an old one beside a new file
-        for part in made.parent.iterdir():
+        parts = list(made.parent.iterdir())
+        for part in parts:
             _move(part, target.parent / part.name)
         write_sidecar(sidecar_path(target), content)
-    return ExportResult(target, len(inputs), difference, agreement)
+    beside = "".join(f", weights in {part.name} beside it" for part in parts if part != made)
+    return ExportResult(target, beside, len(inputs), difference, agreement)
 
 
 @contextlib.contextmanager
