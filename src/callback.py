@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from mindspore.amp import LossScaler
+from mindspore.amp import DynamicLossScaler, LossScaler
 from mindspore.train import Callback
 
 from src.errors import UserError
@@ -43,11 +43,14 @@ class LossRecorder(Callback):
         loss, norm = (float(output.asnumpy()) for output in run_context.original_args().net_outputs)
         good = math.isfinite(norm)
         self.values.append(loss if good else math.nan)
-        self.bad = 0 if good else self.bad + 1
         if good:
+            self.bad = 0
             return
         step = len(self.values)
-        scale = "" if self.scaler is None else f"; the loss scale is {self.scaler.scale_value.asnumpy():g}"
+        scale = 0.0 if self.scaler is None else float(self.scaler.scale_value.asnumpy())
+        curable = isinstance(self.scaler, DynamicLossScaler) and math.isfinite(loss) and scale > 1
+        self.bad += not curable  # a dynamic scale is lowered until the gradients fit
+        scale = f"; the loss scale is {scale:g}" if scale else ""
         log.warning("step %d is left out: loss %g, norm of the gradients not finite%s", step, loss, scale)
         if self.bad == MAX_BAD_STEPS:
             raise UserError(

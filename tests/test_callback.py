@@ -15,6 +15,7 @@ from src.callback import (
     StateMonitor,
 )
 from src.errors import UserError
+from src.train_step import get_loss_scaler
 
 
 class Output(float):
@@ -137,6 +138,19 @@ def test_bad_steps_in_a_row_stop_the_run(tmp_path):
         recorder.on_train_step_end(context_of(loss))
     with pytest.raises(UserError, match=r"10 steps in a row, up to step 20 of 99, .*\(learning rate 0\.2\)"):
         recorder.on_train_step_end(context_of(math.nan))
+
+
+def test_overflows_under_a_dynamic_scale_are_no_bad_steps():
+    recorder = LossRecorder(np.full(99, 0.2), get_loss_scaler("dynamic", 2.0**20))
+    outputs = (Output(1.5), Output(math.inf))
+    context = SimpleNamespace(original_args=lambda: SimpleNamespace(net_outputs=outputs))
+    for _ in range(3 * MAX_BAD_STEPS):
+        recorder.on_train_step_end(context)
+    assert recorder.bad == 0
+    recorder.on_train_step_end(context_of(math.nan))
+    recorder.scaler = get_loss_scaler("dynamic", 1.0)  # as low as it goes
+    recorder.on_train_step_end(context)
+    assert recorder.bad == 2
 
 
 def test_checkpoints_of_epochs_come_and_the_oldest_go(tmp_path):
