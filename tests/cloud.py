@@ -1,5 +1,6 @@
 """A stand-in for `moxing` that keeps its buckets in a folder, a configuration, and ranks as processes."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -123,12 +124,27 @@ class Ranks:
 
     def wait_for_marker(self, word):
         """Wait until the marker says `word`."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             if any(word in path.read_text() for path in self.markers.glob("*.lock")):
                 return
             time.sleep(0.02)
         raise AssertionError(f"no marker says {word}")
+
+    def wait_until_all_are_there(self):
+        """Wait until every process has the marker open."""
+        deadline = time.monotonic() + 30
+        while not all(self._has_marker(process.pid) for process in self.processes):
+            assert time.monotonic() < deadline, "a process does not come to the marker"
+            time.sleep(0.02)
+        time.sleep(0.2)
+
+    def _has_marker(self, pid):
+        files = []
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                files.append(str(link.readlink()))
+        return any(file.startswith(str(self.markers)) and file.endswith(".lock") for file in files)
 
     def ends(self, seconds=20):
         """Exit code and last line of standard error of each process, in the order of their start."""

@@ -335,7 +335,7 @@ def in_the_cloud(tmp_path, **environ):
 
 @pytest.mark.parametrize("job", [{}, {"JOB_ID": "7"}])
 def test_one_rank_copies_and_all_have_the_data(tmp_path, job):
-    ranks, moxing = in_the_cloud(tmp_path, COPY_SECONDS="0.3", RUN_SECONDS="0.7", **job)
+    ranks, moxing = in_the_cloud(tmp_path, COPY_SECONDS="0.3", RUN_SECONDS="2", **job)
     for rank in range(3):
         ranks.start(rank, 3)
     assert ranks.ends() == [(0, "")] * 3
@@ -372,7 +372,7 @@ def test_the_end_of_the_rank_that_copies_ends_the_others_at_once(tmp_path, signu
     ranks.wait_for_marker("begun 0")
     ranks.start(1, 3)
     ranks.start(2, 3)
-    time.sleep(0.5)
+    ranks.wait_until_all_are_there()
     copier.send_signal(signum)
     killed = time.monotonic()
     ends = ranks.ends()
@@ -417,7 +417,7 @@ def test_jobs_of_different_numbers_copy_each_for_itself(tmp_path):
 
 
 def test_the_scheduler_of_msrun_waits_for_the_data_too(tmp_path):
-    ranks, moxing = in_the_cloud(tmp_path, COPY_SECONDS="0.3", RUN_SECONDS="0.7")
+    ranks, moxing = in_the_cloud(tmp_path, COPY_SECONDS="0.3", RUN_SECONDS="2")
     ranks.start(0, 1, MS_ROLE="MS_SCHED")
     ranks.wait_for_marker("begun scheduler")
     ranks.start(0, 1, MS_ROLE="MS_WORKER")

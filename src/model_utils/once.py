@@ -70,6 +70,7 @@ def once(
             raise UserError(f"another process of this machine could not copy: {marker.reason}")
         elif not marker.done:
             died = f"process {marker.worker} died while it copied; see its log"
+            marker.write("seen", me)  # two that notice at once wait for each other
             marker.fail(died, set(members) - {me, marker.worker}, late_seconds)
             raise UserError(died)
         yield
