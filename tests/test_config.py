@@ -447,3 +447,59 @@ def test_the_configuration_needs_no_mindspore():
     code = "import sys, src.model_utils.config; sys.exit('mindspore' in sys.modules)"
     root = Path(__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+MODEL_ZOO = """
+enable_modelarts: 0
+data_url: ""
+train_url: ""
+checkpoint_url: ""
+output_path: "/cache/train"
+data_path: "/cache/datasets/imagenet"
+load_path: "/cache/model/vit_base_patch32.ckpt"
+dataset_path: '/cache/datasets/imagenet/train'
+train_image_size: 224
+interpolation: 'BILINEAR'
+crop_min: 0.05
+batch_size: 256
+train_num_workers: 14
+eval_path: '/cache/datasets/imagenet/val'
+eval_image_size: 224
+eval_batch_size: 256
+eval_interval: 1
+eval_offset: -1
+eval_num_workers: 12
+backbone: 'vit_base_patch32'
+class_num: 1001
+pretrained: ''
+lr_decay_mode: 'cosine'
+lr_init: 0.0
+lr_max: 0.00355
+lr_min: 0.0
+max_epoch: 300
+warmup_epochs: 40
+opt: 'adamw'
+beta1: 0.9
+beta2: 0.999
+weight_decay: 0.05
+no_weight_decay_filter: "beta,bias"
+gc_flag: 0
+loss_scale: 1024
+use_label_smooth: 1
+label_smooth_factor: 0.1
+mixup: 0.2
+autoaugment: 1
+loss_name: "ce_smooth_mixup"
+save_checkpoint: 1
+save_checkpoint_epochs: 8
+keep_checkpoint_max: 3
+save_checkpoint_path: './outputs'
+open_profiler: 0
+"""
+
+
+def test_a_recipe_of_the_model_zoo_is_read_as_it_is(from_yaml):
+    config = from_yaml(MODEL_ZOO)
+    assert config.no_weight_decay_filter == ("beta", "bias")
+    assert (config.autoaugment, config.use_label_smooth, config.gc_flag) == (True, True, False)
+    assert (config.eval_offset, config.warmup_epochs, config.class_num) == (-1, 40.0, 1001)
