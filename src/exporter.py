@@ -8,7 +8,7 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from src import dataset
 from src.context import init_context, raise_if_out_of_memory
 from src.errors import MissingDataError, UserError
 from src.fold import fold
+from src.image_io import BadImageError
 from src.mindir_v1 import rewrite
 from src.network import describe
 from src.onnx_graph import build_onnx, write_onnx
@@ -68,6 +69,8 @@ def export(cfg) -> ExportResult:
     if class_num is None:
         raise UserError(f"{trained.path} does not say how many classes it has; set class_num")
     images, size = _images(cfg, trained)
+    if not images:
+        raise UserError("none of the images to compare on can be read; give another eval_path")
     how = trained.preprocessing(cfg, size)
     crop = how["eval_image_size"]
     target = _target(cfg, trained)
@@ -95,10 +98,11 @@ def export(cfg) -> ExportResult:
             "check": {"images": len(inputs), "largest_difference": difference, "top1_agreement": agreement},
             "mindspore": ms.__version__,
         }
+        parts = {part: target.parent / part.name for part in made.parent.iterdir()}
+        _check_replaceable(parts.values())
         sidecar_path(target).unlink(missing_ok=True)  # never an old one beside a new file
-        parts = list(made.parent.iterdir())
-        for part in parts:
-            _move(part, target.parent / part.name)
+        for part, place in parts.items():
+            _move(part, place)
         write_sidecar(sidecar_path(target), content)
     beside = "".join(f", weights in {part.name} beside it" for part in parts if part != made)
     return ExportResult(target, beside, len(inputs), difference, agreement)
@@ -121,12 +125,25 @@ def _making(target: Path) -> Iterator[Path]:
 
 
 def _target(cfg, trained: Trained) -> Path:
-    """Where the file goes: `file_name`, with its suffix or without, or beside the checkpoint."""
+    """Where the file goes: `file_name`, with its suffix or without, or beside the checkpoint.
+
+    Raises:
+        UserError: a folder is there, or the name has the suffix of another format.
+    """
     suffix = SUFFIX[cfg.file_format]
-    if not cfg.file_name:
-        return trained.path.with_suffix(suffix)
-    path = Path(cfg.file_name)
-    return path if path.suffix.lower() == suffix else path.with_name(path.name + suffix)
+    path = Path(cfg.file_name) if cfg.file_name else trained.path.with_suffix(suffix)
+    if path.is_dir():
+        raise UserError(
+            f"file_name {path} is a folder; name the file in it, such as {path / ('net' + suffix)}"
+        )
+    if path.suffix.lower() in set(SUFFIX.values()) - {suffix}:
+        raise UserError(f"file_name ends in {path.suffix}, but file_format {cfg.file_format} is {suffix}")
+    path = path if path.suffix.lower() == suffix else path.with_name(path.name + suffix)
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder, and the exported file would take its place; choose another file_name"
+        )
+    return path
 
 
 def _images(cfg, trained: Trained) -> tuple[list, tuple[int, int] | None]:
@@ -140,7 +157,19 @@ def _images(cfg, trained: Trained) -> tuple[list, tuple[int, int] | None]:
     except MissingDataError:
         samples = dataset.open_train(cfg)
     spread = np.unique(np.linspace(0, len(samples) - 1, cfg.check_images).astype(int))
-    return [samples.image(int(index)) for index in spread], samples.typical_size()
+    images = [_readable(samples, int(index), cfg.on_bad_image == "skip") for index in spread]
+    return [image for image in images if image is not None], samples.typical_size()
+
+
+def _readable(samples, index: int, skip: bool) -> Image.Image | None:
+    """The image at `index`, or with `skip` the next that can be read; None for none."""
+    for candidate in range(index, len(samples)):
+        try:
+            return samples.image(candidate)
+        except BadImageError:
+            if not skip:
+                raise
+    return None
 
 
 def _noise(rng: np.random.Generator) -> Image.Image:
@@ -225,9 +254,17 @@ def _compare(wanted: np.ndarray, found: np.ndarray, target: Path) -> tuple[float
     return difference, float((found.argmax(1) == wanted.argmax(1)).mean())
 
 
+def _check_replaceable(places: Iterable[Path]) -> None:
+    """Raise `UserError` unless what is there is nothing, a file, or a folder of weights of an export."""
+    for place in places:
+        if place.is_dir() and any(not re.fullmatch(r"data_\d+", path.name) for path in place.iterdir()):
+            raise UserError(f"{place} would be replaced, and holds other files; choose another file_name")
+
+
 def _move(source: Path, target: Path) -> None:
     """Put a finished file, or folder of variables, into its place."""
-    shutil.rmtree(target, ignore_errors=True)
+    if target.is_dir():
+        shutil.rmtree(target)
     for path in (source, *source.rglob("*")):  # MindSpore's own modes keep everybody else out
         path.chmod(0o755 if path.is_dir() else 0o644)
     source.replace(target)

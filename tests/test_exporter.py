@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import mindspore as ms
 import numpy as np
@@ -14,6 +15,7 @@ from vit_npz import golden_arrays as vit_arrays
 import export as exporting
 from src import dataset, exporter
 from src.checkpoint import load_pretrained, save_network
+from src.errors import UserError
 from src.model_utils.config import load_config
 from src.network import describe, get_network
 from src.sidecar import read_sidecar
@@ -146,6 +148,59 @@ def test_without_images_random_ones_are_compared_and_that_is_said(checkpoints, t
     content = json.loads((tmp_path / "x.mindir.json").read_text())
     assert content["check"]["images"] == 5
     assert (tmp_path / "x.mindir").stat().st_mode & 0o777 == 0o644
+
+
+def test_nothing_of_the_users_is_removed(checkpoints, tmp_path, capsys):
+    base = [f"--checkpoint_path={checkpoints / 'vit.ckpt'}", "--check_images=1"]
+    (tmp_path / "net.mindir").mkdir()
+    (tmp_path / "net.mindir" / "mine").touch()
+    for name in ("net", "net.mindir", "."):
+        assert exporting.main([*base, f"--file_name={tmp_path / name}"]) == 1
+        assert "is a folder" in capsys.readouterr().err
+    assert (tmp_path / "net.mindir" / "mine").exists()
+    assert exporting.main([*base, f"--file_name={tmp_path / 'net.onnx'}"]) == 1
+    assert "file_name ends in .onnx, but file_format MINDIR is .mindir" in capsys.readouterr().err
+
+
+def test_a_folder_of_weights_is_replaced_only_when_it_holds_nothing_else(tmp_path):
+    new, old = tmp_path / "new", tmp_path / "net_variables"
+    for folder in (new, old):
+        folder.mkdir()
+    (new / "data_0").write_text("new")
+    new.chmod(0o700)
+    (old / "data_0").write_text("old")
+    (old / "data_1").write_text("old")
+    exporter._check_replaceable([old, tmp_path / "nothing"])
+    exporter._move(new, old)
+    assert {path.name: path.read_text() for path in old.iterdir()} == {"data_0": "new"}
+    assert old.stat().st_mode & 0o777 == 0o755
+    (old / "notes.txt").touch()
+    with pytest.raises(UserError, match="holds other files"):
+        exporter._check_replaceable([old])
+
+
+def test_an_old_sidecar_never_stands_beside_a_new_file(checkpoints, tmp_path, monkeypatch):
+    (tmp_path / "x.mindir.json").write_text("of an earlier export")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporter, "write_sidecar", fail)
+    arguments = [f"--checkpoint_path={checkpoints / 'vit.ckpt'}", f"--file_name={tmp_path / 'x'}"]
+    assert exporting.main([*arguments, "--check_images=1"]) == 1
+    assert not (tmp_path / "x.mindir.json").exists()
+
+
+def test_a_broken_image_is_passed_over_when_told(checkpoints, images, tmp_path, capsys):
+    shutil.copytree(images, tmp_path / "val")
+    for index in range(3):
+        (tmp_path / "val" / "blue" / f"{index}.png").write_bytes(b"\x89PNG")
+    keys = [f"--checkpoint_path={checkpoints / 'vit.ckpt'}", f"--file_name={tmp_path / 'x'}"]
+    keys += [f"--eval_path={tmp_path / 'val'}", "--check_images=2"]
+    assert exporting.main(keys) == 1
+    assert "blue/0.png" in capsys.readouterr().err
+    assert exporting.main([*keys, "--on_bad_image=skip"]) == 0
+    assert "compared on 2 images" in capsys.readouterr().out
 
 
 def test_googles_file_is_exported_at_a_size_of_its_own(tmp_path, images, capsys):
