@@ -19,10 +19,12 @@ def test_every_name_of_the_zoo_is_served(name):
 def test_weights_and_arguments_are_taken(tmp_path):
     arrays = golden_arrays(*VIT_ARCHITECTURES["vit_nano_patch8"], 21, grid=4, token=False)
     np.savez(tmp_path / "nano.npz", **arrays)
-    network = create_network(
-        "vit_nano_patch8", num_classes=21, image_size=32, pretrained=str(tmp_path / "nano.npz")
-    )
-    assert network.pool == "mean"  # as the file says
+    network = create_network("vit_nano_patch8", pretrained=str(tmp_path / "nano.npz"))
+    assert (network.pool, network.grid) == ("mean", (4, 4))  # as the file says
+    with pytest.raises(UserError, match="holds a vit_nano_patch8, not a bit_tiny"):
+        create_network("bit_tiny", pretrained=str(tmp_path / "nano.npz"))
+    resized = create_network("vit_nano_patch8", pretrained=str(tmp_path / "nano.npz"), image_size=48)
+    assert resized.grid == (6, 6)
     np.testing.assert_array_equal(network.head.weight.asnumpy(), arrays["head/kernel"].T)
 
 
