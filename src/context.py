@@ -110,10 +110,20 @@ def _without_bfloat16(runtime: Runtime) -> str:
     return f"an {name}" if re.fullmatch(r"Ascend(910(A|Pro.*)?|310.*)", name) else ""
 
 
+NO_MEMORY = re.compile(
+    r"out of memory|memory (is )?(not|isn't) enough|not enough memory|"
+    r"(alloc\w*|malloc)\b[^\n]*\bmemory\b[^\n]*fail|memory[^\n]*(alloc\w*|malloc)[^\n]*fail|bad_alloc",
+    re.IGNORECASE,
+)
+
+
 def raise_if_out_of_memory(error: RuntimeError) -> None:
-    """Raise `UserError` if MindSpore's `error` says that memory ran out."""
-    text = str(error).lower()
-    if "memory" in text and ("alloc" in text or "out of memory" in text or "not enough" in text):
+    """Raise `UserError` if MindSpore's `error` says that memory ran out.
+
+    Only its message counts: the call stack below names `OnMemoryAllocFinish` and the like, whatever failed.
+    """
+    message = re.split(r"- (The Function|C\+\+) Call Stack", str(error))[0]
+    if NO_MEMORY.search(message):
         raise UserError(
             "memory is not enough; lower batch_size or eval_batch_size, or raise batch_split"
         ) from error

@@ -19,7 +19,14 @@ def test_the_device_of_the_environment_is_taken(monkeypatch):
 def test_memory_that_runs_out_is_told_from_other_errors():
     with pytest.raises(UserError, match="raise batch_split"):
         raise_if_out_of_memory(RuntimeError("#umsg#Memory not enough:#umsg#Device(id:0) memory isn't enough"))
-    raise_if_out_of_memory(RuntimeError("For 'MatMul', the shapes do not fit"))
+    with pytest.raises(UserError, match="raise batch_split"):
+        raise_if_out_of_memory(RuntimeError("Allocate host memory failed, size: 1024"))
+    for text in (
+        "For 'MatMul', the shapes do not fit",
+        "Launch kernel failed, name:AllReduce\n---\n- C++ Call Stack: (For framework developers)\n---\n"
+        "mindspore/ccsrc/runtime/kernel_actor.cc:993 OnMemoryAllocFinish failed",
+    ):
+        raise_if_out_of_memory(RuntimeError(text))
 
 
 def test_a_process_that_has_computed_keeps_its_device():
