@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mindspore as ms
-from mindspore import communication
+import numpy as np
+from mindspore import communication, ops
 
 from src.errors import UserError
 from src.model_utils import local_adapter
@@ -83,6 +85,25 @@ def _join(place: local_adapter.Place, all_reduce_fusion: Sequence[int]) -> None:
     )
 
 
+def check_agreement(facts: Mapping[str, object], device_num: int) -> None:
+    """Raise `UserError` on every rank unless all have the same facts: else they would wait for each other.
+
+    Args:
+        facts: name -> what `repr` tells apart; the same names on all ranks.
+        device_num: number of ranks.
+    """
+    if device_num == 1:
+        return
+    digests = [int(hashlib.sha256(repr(fact).encode()).hexdigest()[:6], 16) for fact in facts.values()]
+    gathered = ops.AllGather()(ms.Tensor(np.array(digests, np.float32))).asnumpy()  # 24 bits are exact
+    rows = gathered.reshape(device_num, len(facts))
+    different = [name for name, column in zip(facts, rows.T) if (column != column[0]).any()]
+    if different:
+        raise UserError(
+            f"the ranks differ in {', '.join(different)}; let all of them see the same files and keys"
+        )
+
+
 def choose_amp_level(level: str | None, dtype: str, runtime: Runtime) -> str:
     """The level of mixed precision; None is O3 on Ascend, whose hardware is made for it, and O0 elsewhere.
 
@@ -91,10 +112,14 @@ def choose_amp_level(level: str | None, dtype: str, runtime: Runtime) -> str:
             compute capability 8.
     """
     level = level or ("O3" if runtime.device_target == "Ascend" else "O0")
-    device = "" if dtype == "float16" or level == "O0" else _without_bfloat16(runtime)
+    device = "" if dtype == "float16" else _without_bfloat16(runtime)
     if device:
         raise UserError(
             f"amp_dtype bfloat16 needs Ascend 910B or a GPU of capability 8.0, not {device}; use float16"
+        )
+    if dtype != "float16" and level == "O0":
+        raise UserError(
+            f"amp_dtype {dtype} belongs to mixed precision, and amp_level is O0; set another level"
         )
     return level
 
@@ -107,7 +132,7 @@ def _without_bfloat16(runtime: Runtime) -> str:
         capability = tuple(ms.hal.get_device_capability(runtime.device_id))
         return "" if capability >= (8, 0) else f"a GPU of compute capability {capability[0]}.{capability[1]}"
     name = ms.hal.get_device_name(runtime.device_id)
-    return f"an {name}" if re.fullmatch(r"Ascend(910(A|Pro.*)?|310.*)", name) else ""
+    return "" if re.fullmatch(r"Ascend910(B[1-9]|_9|C).*", name) else f"an {name}"
 
 
 NO_MEMORY = re.compile(

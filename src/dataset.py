@@ -159,4 +159,4 @@ def _check_set(path: str, key: str, what: str) -> None:
 
 
 def _workers(number: int | None) -> int:
-    return number or os.cpu_count() or 1
+    return number or len(os.sched_getaffinity(0))  # a rank may be bound to some cores

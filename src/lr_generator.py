@@ -11,6 +11,8 @@ import numpy as np
 
 from src.errors import UserError
 
+MAX_STEPS = 100_000_000  # of a run; the rate of each is kept
+
 
 class _Run(NamedTuple):
     """The arguments of `get_lr`, with whole steps for epochs."""
@@ -76,8 +78,15 @@ def get_lr(
         )
     if not 0 <= warmup <= total:
         raise UserError(f"warmup_epochs must be between 0 and max_epoch, {max_epoch}, not {warmup_epochs}")
-    if lr_min > lr_max:
-        raise UserError(f"lr_min must not be above lr_max, {lr_max}, and is {lr_min}")
+    if total > MAX_STEPS:
+        raise UserError(
+            f"the run would have {total:,} steps, and the limit is {MAX_STEPS:,}; lower max_epoch"
+        )
+    if max(lr_min, lr_init) > lr_max:
+        name = "lr_min" if lr_min > lr_max else "lr_init"
+        raise UserError(f"{name} must not be above lr_max, {lr_max}, and is {max(lr_min, lr_init)}")
+    if any(not 0 < step < total for step in decays):
+        raise UserError(f"decay_epochs must lie inside the run of {max_epoch}, not {list(decay_epochs)}")
     if power <= 0 or not 0 < decay_rate <= 1:
         raise UserError(
             f"poly_power must be above 0, decay_rate above 0 and at most 1, not {power} and {decay_rate}"

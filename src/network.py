@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import mindspore as ms
-from mindspore import amp, nn
+from mindspore import amp, nn, ops
 
 from src.bit import BiT
 from src.errors import UserError
@@ -107,13 +107,21 @@ def arguments_of(record: Mapping) -> dict:
     return {key: record[key] for key in ("pool", "pre_logits", "gelu") if key in record}
 
 
+def reseed_dropout(network: nn.Cell, rank: int) -> None:
+    """Give the dropouts of a rank masks of their own; the weights of all ranks start from the same seed."""
+    for _, cell in network.cells_and_names():
+        if isinstance(cell, nn.Dropout):
+            old = cell.dropout
+            cell.dropout = ops.Dropout(1.0 - cell.p, old.Seed0, old.Seed1 + rank)
+
+
 def set_amp_level(network: nn.Cell, level: str, dtype: str = "float16") -> nn.Cell:
     """Mixed precision by MindSpore's rules; norms, softmax and weight standardisation stay in float32.
 
     Args:
         network: a network of the zoo, before its first call.
         level: one of `AMP_LEVELS`.
-        dtype: the half, float16 or bfloat16; see `context.check_bfloat16`.
+        dtype: the half, float16 or bfloat16; see `context.choose_amp_level`.
 
     Returns:
         The Cell to call; its output is float32.

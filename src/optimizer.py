@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from src.errors import UserError
-from src.param_rules import is_decayed
+from src.param_rules import is_decayed, is_kernel
 
 OPTIMIZERS = ("momentum", "adamw")
 
@@ -136,7 +136,7 @@ def get_optimizer(
         weight_decay: an L2 penalty in the gradient (`momentum`) or decoupled (`adamw`); see `is_decayed` for
             where it applies.
         no_weight_decay: words; a parameter whose name contains one of them is not decayed.
-        gradient_centralization: take the mean off each gradient of two or more dimensions first; an L2
+        gradient_centralization: take the mean off the gradient of each kernel first, see `is_kernel`; an L2
             penalty counts as part of the gradient, as in the code of the paper.
         lr_scales: factor of the rate for each parameter by name, see `layer_scales`.
 
@@ -145,17 +145,14 @@ def get_optimizer(
     """
     if name not in OPTIMIZERS:
         raise UserError(f"opt wants one of {', '.join(OPTIMIZERS)} and got {name!r}")
-    groups = {True: [], False: []}
+    groups = {}
     for param in parameters:
-        groups[is_decayed(param.name, param.ndim, no_weight_decay)].append(param)
+        decay = weight_decay if is_decayed(param.name, param.ndim, no_weight_decay) else 0.0
+        centred = gradient_centralization and is_kernel(param.name, param.ndim)
+        groups.setdefault((decay, centred), []).append(param)
     groups = [
-        {
-            "params": members,
-            "weight_decay": weight_decay if decayed else 0.0,
-            "grad_centralization": gradient_centralization,
-        }
-        for decayed, members in groups.items()
-        if members
+        {"params": members, "weight_decay": decay, "grad_centralization": centred}
+        for (decay, centred), members in groups.items()
     ]
     groups.append({"order_params": list(parameters)})
     scales = tuple(1.0 if lr_scales is None else lr_scales[param.name] for param in parameters)

@@ -25,7 +25,21 @@ def is_decayed(name: str, ndim: int, no_decay: Iterable[str] = ()) -> bool:
         ndim: its number of dimensions.
         no_decay: words; a name that contains one of them is not decayed either.
     """
-    return ndim > 1 and name not in EMBEDDINGS and not any(word in name for word in no_decay if word)
+    return is_kernel(name, ndim) and not any(word in name for word in no_decay if word)
+
+
+def is_kernel(name: str, ndim: int) -> bool:
+    """Whether a parameter has two or more dimensions and is no embedding of ViT."""
+    return ndim > 1 and name not in EMBEDDINGS
+
+
+def check_words(names: Sequence[str], words: Iterable[str]) -> None:
+    """Raise `UserError` if a word of `no_weight_decay_filter` is in no parameter's name."""
+    for word in words:
+        if not any(word in name for name in names):
+            raise UserError(
+                f"no_weight_decay_filter: no parameter has {word!r} in its name; there are {_some(names)}"
+            )
 
 
 def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:

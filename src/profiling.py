@@ -8,21 +8,36 @@ from pathlib import Path
 from mindspore import profiler
 from mindspore.train import Callback
 
+from src.callback import Stopwatch
+from src.errors import UserError
+
 log = logging.getLogger(__name__)
 
 FIRST, COUNT = 3, 3  # the steps that are recorded; compilation is over by then
 
 
 class Profiling(Callback):
-    """Records steps 3 to 5 into `folder`, for MindStudio Insight; `trace_view.json` opens in Perfetto, too.
+    """Records steps 3 to 5 into its `folder`, for MindStudio Insight or (`trace_view.json`) Perfetto.
+
+    Stands before the callbacks that evaluate, so that their work is not in the profile.
 
     Args:
-        folder (Path): where the profile goes.
+        total_steps (int): steps of the run.
+        clock (Stopwatch): stands still while the profile is written.
+
+    Raises:
+        UserError: the run is too short.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, *, total_steps: int, clock: Stopwatch):
         super().__init__()
-        self.folder = folder
+        self.last = FIRST + COUNT - 1
+        if total_steps < self.last:
+            raise UserError(
+                f"open_profiler records steps {FIRST} to {self.last}, and the run has {total_steps}"
+            )
+        self.folder = Path()  # set before the run begins
+        self.clock = clock
         self.step = 0
         self.profile = None
 
@@ -35,10 +50,18 @@ class Profiling(Callback):
         )
 
     def on_train_step_end(self, run_context):
-        """Tell the profiler that a step is over."""
-        self.profile.step()
+        """Tell the profiler that a step is over; write what was recorded after the last of them."""
+        if self.profile is None:
+            return
+        self.step += 1
+        with self.clock.paused():
+            self.profile.step()
+            if self.step == self.last:
+                self.close()
+                log.info("profile of steps %d to %d: %s", FIRST, self.last, self.folder)
 
-    def on_train_end(self, run_context):
-        """Write what was recorded."""
-        self.profile.stop()
-        log.info("profile of steps %d to %d: %s", FIRST, FIRST + COUNT - 1, self.folder)
+    def close(self) -> None:
+        """Stop the profiler, also when the run did not come that far."""
+        if self.profile is not None:
+            self.profile.stop()
+            self.profile = None

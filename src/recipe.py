@@ -11,7 +11,7 @@ import numpy as np
 from src import bit_hyperrule, vit_hyperrule
 from src.errors import UserError
 from src.lr_generator import get_lr
-from src.npz_map import GOOGLE_NORMALISATION
+from src.npz_map import GOOGLE_MEAN, GOOGLE_STD
 from src.vit_map import patch_size
 
 log = logging.getLogger(__name__)
@@ -66,11 +66,11 @@ def make_recipe(cfg, name: str, image_size: tuple[int, int], *, num_images: int,
         train_resize_size=resize,
         train_image_size=crop,
         crop_min=crop_min,
-        eval_image_size=pair(cfg.eval_image_size) or crop,
-        eval_crop_ratio=cfg.eval_crop_ratio or 0.0,
-        interpolation=cfg.interpolation or INTERPOLATION,
-        image_mean=_normalisation("image_mean", cfg, source),
-        image_std=_normalisation("image_std", cfg, source),
+        eval_image_size=_eval_image_size(cfg, name, crop),
+        eval_crop_ratio=_of_weights("eval_crop_ratio", cfg, source, 0.0),
+        interpolation=_of_weights("interpolation", cfg, source, INTERPOLATION),
+        image_mean=tuple(_of_weights("image_mean", cfg, source, GOOGLE_MEAN)),
+        image_std=tuple(_of_weights("image_std", cfg, source, GOOGLE_STD)),
         clip_norm=clip_norm if cfg.clip_norm is None else cfg.clip_norm,
         **chosen,
         **_schedule(cfg, rule),
@@ -185,9 +185,22 @@ def _schedule(cfg, rule: dict) -> dict:
     return {"lr_decay_mode": mode, "schedule_steps": tuple(steps) if steps else None}
 
 
-def _normalisation(key: str, cfg, source: dict) -> tuple[float, ...]:
+def _eval_image_size(cfg, name: str, crop: tuple[int, int]) -> tuple[int, int]:
+    """The size of evaluations while training: a ViT has position embeddings for the size it trains at."""
+    size = pair(cfg.eval_image_size) or crop
+    if patch_size(name) and size != crop:
+        raise UserError(
+            f"a ViT is evaluated at its train_image_size {crop} while it trains, not at {size}; leave out "
+            "eval_image_size, and let eval.py evaluate at other sizes"
+        )
+    return size
+
+
+def _of_weights(key: str, cfg, source: dict, family):
     """The configuration's value, else that of the weights, else the family's; a fine-tune may change it."""
     wanted, known = cfg[key], source.get(key)
-    if wanted is not None and known is not None and not np.allclose(wanted, known):
-        log.warning("%s is %s, but the weights were trained with %s", key, list(wanted), list(known))
-    return tuple(wanted or known or GOOGLE_NORMALISATION[key])
+    if wanted is not None and known is not None:
+        same = wanted == known if isinstance(known, str) else np.allclose(wanted, known)
+        if not same:
+            log.warning("%s is %s, but the weights were trained with %s", key, wanted, known)
+    return next(value for value in (wanted, known, family) if value is not None)

@@ -12,18 +12,19 @@ from mindspore import nn
 from mindspore.train import Callback, Model
 
 from src import dataset
-from src.callback import Evaluation, EveryEpochs, KeptCheckpoints, LossRecorder, StateMonitor
-from src.checkpoint import load_pretrained, pretrained_file, read_record, save_network
-from src.context import choose_amp_level, init_context, raise_if_out_of_memory
+from src.callback import LossRecorder, StateMonitor, Stopwatch
+from src.checkpoint import pretrained_file, read_record, save_network
+from src.checkpointing import Evaluation, EveryEpochs, KeptCheckpoints
+from src.class_map import check_class_order
+from src.context import check_agreement, choose_amp_level, init_context, raise_if_out_of_memory
 from src.convert import RECORD_FORMAT
-from src.cross_entropy import get_loss
 from src.errors import MissingDataError, UserError
 from src.eval_engine import evaluate
+from src.from_config import loss_of, network_of, optimizer_of
 from src.logging import get_logger
 from src.model_utils.config import config_to_yaml
-from src.network import arguments_of, canonical_name, describe, get_network, set_amp_level
-from src.optimizer import get_optimizer
-from src.param_rules import layer_scales, match_frozen
+from src.model_utils.schema import LOCAL_KEYS
+from src.network import canonical_name, describe, set_amp_level
 from src.profiling import Profiling
 from src.recipe import Recipe, learning_rates, make_recipe
 from src.run_folder import start_run
@@ -31,8 +32,6 @@ from src.step_source import StepSource, as_dataset
 from src.train_step import TrainStep, get_loss_scaler
 
 log = logging.getLogger(__name__)
-
-NETWORK_KEYS = ("pool", "gelu", "dropout", "attention_dropout", "drop_path")
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,12 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
     source = read_record(weights) if weights else {}
     if source.get("network", name) != name:
         raise UserError(f"{weights} holds a {source['network']}, but backbone is {name}; let them agree")
+    if cfg.upload_epochs and not cfg.enable_modelarts:
+        raise UserError("upload_epochs is for enable_modelarts, which is off; leave it out, or turn that on")
 
     samples = dataset.open_train(cfg)
+    if not cfg.replace_head and source.get("class_names"):
+        check_class_order(source["class_names"], samples.class_names)
     eval_samples = _open_eval(cfg, samples.class_names)
     indices = dataset.few_shot(cfg, samples)
     num_images = len(samples) if indices is None else len(indices)
@@ -77,12 +80,14 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
     steps_per_epoch = max(1, num_images // batch)
     lr = learning_rates(cfg, recipe, steps_per_epoch, batch)
 
-    network = _network(cfg, name, weights, source, class_num=class_num, image_size=recipe.train_image_size)
+    network = network_of(
+        cfg, name, weights, source, class_num=class_num, image_size=recipe.train_image_size, rank=runtime.rank
+    )
     forward = set_amp_level(network, amp_level, cfg.amp_dtype)
     scaler = None if amp_level == "O0" else get_loss_scaler(cfg.loss_scale_mode, cfg.loss_scale)
     step = TrainStep(
-        nn.WithLossCell(forward, _loss(cfg)),
-        _optimizer(cfg, network, lr),
+        nn.WithLossCell(forward, loss_of(cfg)),
+        optimizer_of(cfg, network, lr),
         batch_split=cfg.batch_split,
         scaler=scaler,
         clip_norm=recipe.clip_norm or None,
@@ -90,8 +95,21 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
     )
 
     resolved = {**cfg, **recipe.as_keys(), "class_num": class_num, "amp_level": amp_level, "run_name": ""}
+    check_agreement(
+        {
+            "the training images": (samples.class_names, samples.labels.tobytes()),
+            "the evaluation images": eval_samples and len(eval_samples),
+            "the steps": lr.tobytes(),
+            "the configuration": [(key, resolved[key]) for key in resolved if key not in LOCAL_KEYS],
+        },
+        runtime.device_num,
+    )
+    due, clock = _due(cfg, steps_per_epoch, len(lr)), Stopwatch()
     folder = Path(cfg.save_checkpoint_path)
+    profiling = None
     if runtime.rank == 0:
+        if cfg.open_profiler:
+            profiling = Profiling(total_steps=len(lr), clock=clock)
         folder = start_run(
             cfg.save_checkpoint_path,
             cfg.run_name,
@@ -105,34 +123,35 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
     log.info("device: %s, amp_level %s, seed %d", runtime, amp_level, cfg.seed)
     log.info("network: %s, %s parameters, weights: %s", name, f"{count:,}", weights or "from scratch")
     log.info("recipe: %s", ", ".join(f"{key} {value}" for key, value in recipe.as_keys().items() if value))
-    log.info(
-        "steps: %d of %d images in %d parts, %d an epoch", len(lr), batch, cfg.batch_split, steps_per_epoch
-    )
+    parts = f" in {cfg.batch_split} parts" if cfg.batch_split > 1 else ""
+    log.info("steps: %d of %d images%s, %d an epoch", len(lr), batch, parts, steps_per_epoch)
 
-    record = {
-        "format": RECORD_FORMAT,
-        "network": name,
-        "class_num": class_num,
-        "class_names": list(samples.class_names),
-        "image_mean": list(recipe.image_mean),
-        "image_std": list(recipe.image_std),
-        "eval_image_size": list(recipe.eval_image_size),
-        "eval_crop_ratio": recipe.eval_crop_ratio,
-        "interpolation": recipe.interpolation,
-        **describe(network),
-        "pretrained": {key: source[key] for key in ("source", "sha256") if key in source},
-    }
-    save = _saving(network, record) if cfg.save_checkpoint and runtime.rank == 0 else None
+    save = None
+    if cfg.save_checkpoint and runtime.rank == 0:
+        save = _saving(network, _record(network, name, class_num, samples.class_names, recipe, source))
     losses = LossRecorder(lr, scaler)
     evaluation = Evaluation(
         evaluate=_evaluation(cfg, forward, eval_samples, recipe, place),
         save=save,
         folder=folder,
-        due=_due(cfg, steps_per_epoch, len(lr)),
+        due=due,
         total_steps=len(lr),
+        clock=clock,
     )
-    counts = {"batch_size": batch, "steps_per_epoch": steps_per_epoch, "log_every": cfg.log_every}
-    callbacks = [losses, evaluation, StateMonitor(losses=losses, evaluation=evaluation, lr=lr, **counts)]
+    monitor = StateMonitor(
+        losses=losses,
+        evaluation=evaluation,
+        clock=clock,
+        total_steps=len(lr),
+        batch_size=batch,
+        steps_per_epoch=steps_per_epoch,
+        log_every=cfg.log_every,
+    )
+    callbacks = [losses, evaluation, monitor]
+    if profiling:
+        profiling.folder = folder / "profile"
+        callbacks.insert(1, profiling)
+    now_and_then = []
     if save and cfg.save_checkpoint_epochs:
         keep = KeptCheckpoints(
             save=save,
@@ -141,63 +160,41 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
             steps_per_epoch=steps_per_epoch,
             keep_max=cfg.keep_checkpoint_max,
         )
-        callbacks.append(
-            EveryEpochs(keep, epochs=cfg.save_checkpoint_epochs, steps_per_epoch=steps_per_epoch)
-        )
+        now_and_then.append((keep, cfg.save_checkpoint_epochs))
     if upload and cfg.upload_epochs:
-        callbacks.append(
-            EveryEpochs(lambda _: upload(), epochs=cfg.upload_epochs, steps_per_epoch=steps_per_epoch)
-        )
-    if cfg.open_profiler and runtime.rank == 0:
-        callbacks.append(Profiling(folder / "profile"))
+        now_and_then.append((lambda _: upload(), cfg.upload_epochs))
+    for action, epochs in now_and_then:
+        callbacks.append(EveryEpochs(action, epochs=epochs, steps_per_epoch=steps_per_epoch, clock=clock))
     epochs = -(-len(lr) // steps_per_epoch)
     steps = StepSource(stream, steps_per_epoch=steps_per_epoch, epochs=epochs)
-    _run(step, steps, epochs=epochs, callbacks=callbacks)
+    try:
+        _run(step, steps, epochs=epochs, callbacks=callbacks)
+    finally:
+        if profiling:
+            profiling.close()
     if stream.bad_images:
         log.warning("left out %d broken images of %d", len(stream.bad_images), num_images)
+    if not losses.applied:
+        raise UserError("not one step could be applied: see the warnings; lower loss_scale or lr_max")
     log.info("saved in %s", folder)
     return TrainResult(folder=folder, losses=losses.values, last=evaluation.result, best=evaluation.best)
 
 
-def _network(cfg, name: str, weights: Path | None, source: dict, *, class_num: int, image_size) -> nn.Cell:
-    """The network as the weights and the configuration say, filled, and frozen where it is to be."""
-    arguments = arguments_of(source)
-    if cfg.replace_head:
-        arguments.pop("pre_logits", None)  # a fine-tune drops the layer together with the head
-    arguments.update({key: cfg[key] for key in NETWORK_KEYS if cfg[key] is not None})
-    network = get_network(name, num_classes=class_num, image_size=image_size, **arguments)
-    if weights:
-        load_pretrained(network, weights, replace_head=cfg.replace_head)
-    frozen = match_frozen([p.name for p in network.get_parameters()], cfg.freeze)
-    for param in network.get_parameters():
-        param.requires_grad = param.name not in frozen
-    if frozen:
-        log.info("frozen: %d of %d parameters", len(frozen), len(list(network.get_parameters())))
-    return network
-
-
-def _optimizer(cfg, network: nn.Cell, lr) -> nn.Optimizer:
-    scales = None
-    if cfg.layer_decay < 1:
-        scales = layer_scales([p.name for p in network.get_parameters()], cfg.layer_decay)
-    return get_optimizer(
-        cfg.opt,
-        network.trainable_params(),
-        lr,
-        momentum=cfg.momentum,
-        beta1=cfg.beta1,
-        beta2=cfg.beta2,
-        epsilon=cfg.epsilon,
-        weight_decay=cfg.weight_decay,
-        no_weight_decay=cfg.no_weight_decay_filter,
-        gradient_centralization=cfg.gc_flag,
-        lr_scales=scales,
-    )
-
-
-def _loss(cfg) -> nn.Cell:
-    name = cfg.loss_name or ("ce_smooth_mixup" if cfg.use_label_smooth else "ce")
-    return get_loss(name, smooth_factor=cfg.label_smooth_factor if cfg.use_label_smooth else 0.0)
+def _record(network: nn.Cell, name: str, class_num: int, class_names, recipe: Recipe, source: dict) -> dict:
+    """What a checkpoint says of itself."""
+    return {
+        "format": RECORD_FORMAT,
+        "network": name,
+        "class_num": class_num,
+        "class_names": list(class_names),
+        "image_mean": list(recipe.image_mean),
+        "image_std": list(recipe.image_std),
+        "eval_image_size": list(recipe.eval_image_size),
+        "eval_crop_ratio": recipe.eval_crop_ratio,
+        "interpolation": recipe.interpolation,
+        **describe(network),
+        "pretrained": {key: source[key] for key in ("source", "sha256") if key in source},
+    }
 
 
 def _due(cfg, steps_per_epoch: int, total: int) -> Callable[[int], bool]:
@@ -211,6 +208,10 @@ def _due(cfg, steps_per_epoch: int, total: int) -> Callable[[int], bool]:
             return not rest and (epoch - 1 - cfg.eval_offset) % cfg.eval_interval == 0
 
         return due
+    if cfg.eval_offset != -1:
+        raise UserError(
+            "eval_offset belongs to eval_interval, which is not set; set it, or leave out eval_offset"
+        )
     every = max(1, total // 10) if cfg.eval_every is None else cfg.eval_every
     return lambda step: every > 0 and step % every == 0
 

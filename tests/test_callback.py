@@ -1,19 +1,14 @@
 import logging
 import math
 import re
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from src.callback import (
-    MAX_BAD_STEPS,
-    Evaluation,
-    EveryEpochs,
-    KeptCheckpoints,
-    LossRecorder,
-    StateMonitor,
-)
+from src.callback import MAX_BAD_STEPS, LossRecorder, StateMonitor, Stopwatch
+from src.checkpointing import Evaluation, EveryEpochs, KeptCheckpoints
 from src.errors import UserError
 from src.train_step import get_loss_scaler
 
@@ -33,20 +28,22 @@ def context_of(loss, stopped=None):
 def drive(tmp_path, caplog, *, steps, steps_per_epoch, every=0, log_every=1, accuracies=None, losses=None):
     """Call the callbacks as `Model.train` does; returns them, the saved files and the log lines."""
     caplog.set_level(logging.INFO, logger="src.callback")
-    saved, scores = [], iter(accuracies or [])
+    saved, scores, clock = [], iter(accuracies or []), Stopwatch()
     evaluation = Evaluation(
         evaluate=(lambda: {"top1": next(scores), "top5": None, "samples": 9}) if accuracies else None,
         save=lambda path, step, result: saved.append((path.name, step, result and result["top1"])),
         folder=tmp_path,
         due=lambda step: every > 0 and step % every == 0,
         total_steps=steps,
+        clock=clock,
     )
     lr = np.linspace(0.1, 0.1 * steps, steps)
     recorder = LossRecorder(lr)
     monitor = StateMonitor(
         losses=recorder,
         evaluation=evaluation,
-        lr=lr,
+        clock=clock,
+        total_steps=steps,
         batch_size=8,
         steps_per_epoch=steps_per_epoch,
         log_every=log_every,
@@ -158,9 +155,46 @@ def test_checkpoints_of_epochs_come_and_the_oldest_go(tmp_path):
         path.write_text(str(step))
 
     keep = KeptCheckpoints(save=save, folder=tmp_path, prefix="vit", steps_per_epoch=3, keep_max=2)
-    callback = EveryEpochs(keep, epochs=2, steps_per_epoch=3)
+    callback = EveryEpochs(keep, epochs=2, steps_per_epoch=3, clock=Stopwatch())
     for step in range(1, 26):
         callback.on_train_step_end(None)
         if step == 13:
             assert sorted(p.name for p in tmp_path.iterdir()) == ["vit-2_3.ckpt", "vit-4_3.ckpt"]
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"vit-6_3.ckpt": "18", "vit-8_3.ckpt": "24"}
+
+
+def test_the_clock_of_training_stands_still_during_evaluations_and_epoch_actions(monkeypatch, tmp_path):
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def take(seconds, answer=None):
+        now[0] += seconds
+        return answer
+
+    clock = Stopwatch()
+    evaluation = Evaluation(
+        evaluate=lambda: take(7.0, {"top1": 0.5, "top5": None, "samples": 1}),
+        save=lambda *_: take(2.0),
+        folder=tmp_path,
+        due=lambda step: True,
+        total_steps=5,
+        clock=clock,
+    )
+    action = EveryEpochs(lambda epoch: take(30.0), epochs=1, steps_per_epoch=1, clock=clock)
+    start = clock.time()
+    take(1.0)
+    for callback in (evaluation, action):
+        callback.on_train_step_end(None)
+    assert clock.time() - start == 1.0
+    assert evaluation.cost == 7.0
+    assert now[0] == 100.0 + 1 + 7 + 2 + 2 + 30  # last.ckpt and best.ckpt
+
+
+def test_a_step_that_was_left_out_does_not_advance_the_rate():
+    recorder = LossRecorder([0.1, 0.2, 0.3])
+    rates = []
+    for loss in (1.0, math.nan, math.nan, 1.0, 1.0):
+        recorder.on_train_step_end(context_of(loss))
+        rates.append(recorder.rate)
+    assert rates == [0.1, 0.2, 0.2, 0.2, 0.3]
+    assert recorder.applied == 3

@@ -42,7 +42,7 @@ def free_port():
 
 
 def msrun(folder, script_and_arguments, environ):
-    """Run two workers and return what each printed."""
+    """Run two workers; return the ended launcher and what each worker printed."""
     launcher = [
         sys.executable,
         "-m",
@@ -56,9 +56,7 @@ def msrun(folder, script_and_arguments, environ):
         [*launcher, f"--log_dir={folder}", *script_and_arguments],
         cwd=ROOT, env=environ, timeout=500, check=False, capture_output=True, text=True,
     )  # fmt: skip
-    logs = [(folder / f"worker_{rank}.log").read_text() for rank in range(2)]
-    assert done.returncode == 0, logs[0][-3000:]
-    return logs
+    return done, [(folder / f"worker_{rank}.log").read_text() for rank in range(2)]
 
 
 @pytest.mark.parametrize("family", RUNS)
@@ -66,7 +64,8 @@ def test_two_processes_equal_one_with_twice_the_batch(family, images, tmp_path):
     environ = dict(os.environ)
     one = [sys.executable, *arguments(images, tmp_path / "one", 8, RUNS[family])]
     done = subprocess.run(one, cwd=ROOT, env=environ, check=True, capture_output=True, text=True, timeout=300)
-    logs = msrun(tmp_path / "log", arguments(images, tmp_path / "two", 4, RUNS[family]), environ)
+    ended, logs = msrun(tmp_path / "log", arguments(images, tmp_path / "two", 4, RUNS[family]), environ)
+    assert ended.returncode == 0, logs[0][-3000:]
     with (
         open_weights(tmp_path / "one" / "run" / "last.ckpt") as first,
         open_weights(tmp_path / "two" / "run" / "last.ckpt") as second,
@@ -79,3 +78,22 @@ def test_two_processes_equal_one_with_twice_the_batch(family, images, tmp_path):
     np.testing.assert_allclose([float(x) for x in losses[1]], [float(x) for x in losses[0]], atol=2e-6)
     assert not losses[2]  # the other rank keeps quiet
     assert [p.name for p in (tmp_path / "two").iterdir()] == ["run"]  # one rank writes
+
+
+def test_ranks_with_different_images_end_with_one_line(images, tmp_path):
+    """One rank sees another folder: without the check they would wait for each other, or crash."""
+    colour_folder(tmp_path / "other" / "train", per_class=11)
+    script = tmp_path / "differ.py"
+    script.write_text(
+        "import os, sys, train\n"
+        f"folder = {str(tmp_path / 'other')!r} if os.environ['RANK_ID'] == '1' else {str(images)!r}\n"
+        "sys.exit(train.main([*sys.argv[1:], f'--dataset_path={folder}']))\n"
+    )
+    keys = [a for a in arguments(images, tmp_path / "out", 4, RUNS["vit"])[1:] if "dataset_path" not in a]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done, logs = msrun(tmp_path / "log", [str(script), *keys], environ)
+    assert done.returncode != 0
+    for log in logs:
+        assert "error: the ranks differ in the training images, the evaluation images" in log
+        assert "Traceback" not in log
+    assert not (tmp_path / "out").exists()

@@ -97,7 +97,7 @@ def test_the_last_step_has_exactly_the_lowest_rate(mode, lr_min):
 
 def test_steps_decay_in_the_step_after_each_epoch_and_never_below_the_floor():
     options = {"lr_max": 1.0, "max_epoch": 8, "steps_per_epoch": 1, "warmup_epochs": 2, "lr_min": 0.005}
-    lr = get_lr("steps", decay_epochs=[6, 3, 5, 9], **options)  # in any order; 9 is after the end
+    lr = get_lr("steps", decay_epochs=[6, 3, 5], **options)  # in any order
     np.testing.assert_allclose(lr, [0.5, 1, 1, 0.1, 0.1, 0.01, 0.005, 0.005], rtol=1e-6)
     assert (get_lr("steps", **options)[1:] == 1).all()
 
@@ -164,3 +164,21 @@ def test_numbers_that_make_no_schedule_are_refused_in_one_line(change, words):
     with pytest.raises(UserError, match=words) as caught:
         get_lr(arguments.pop("mode"), **arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"max_epoch": 1e9}, "the run would have 7,000,000,000 steps"),
+        ({"lr_init": 0.2}, "lr_init must not be above lr_max"),
+        (
+            {"mode": "steps", "decay_epochs": [1, 3]},
+            r"decay_epochs must lie inside the run of 3, not \[1, 3\]",
+        ),
+        ({"mode": "steps", "decay_epochs": [0]}, "decay_epochs must lie inside"),
+    ],
+)
+def test_numbers_that_would_change_nothing_or_too_much_are_refused(keys, text):
+    arguments = {"mode": "cosine", "lr_max": 0.1, "max_epoch": 3, "steps_per_epoch": 7, **keys}
+    with pytest.raises(UserError, match=text):
+        get_lr(arguments.pop("mode"), **arguments)

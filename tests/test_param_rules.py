@@ -2,7 +2,7 @@ import pytest
 
 from src.errors import UserError
 from src.network import get_network
-from src.param_rules import is_decayed, layer_scales, match_frozen
+from src.param_rules import check_words, is_decayed, layer_scales, match_frozen
 
 
 def parameters_of(name, **options):
@@ -118,3 +118,10 @@ def test_a_pattern_without_a_match_is_refused():
 def test_freezing_everything_is_refused():
     with pytest.raises(UserError, match="all 13 parameters are frozen"):
         match_frozen(NAMES, ["blocks", "p*", "head.weight"])
+
+
+def test_a_word_of_the_filter_that_is_in_no_name_is_told():
+    names = ["blocks.0.norm1.gamma", "head.weight", "head.bias"]
+    check_words(names, ["gamma", "bias"])
+    with pytest.raises(UserError, match="no parameter has 'beta' in its name; there are blocks"):
+        check_words(names, ["gamma", "beta"])

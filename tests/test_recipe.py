@@ -135,7 +135,24 @@ def test_the_normalisation_is_that_of_the_weights_unless_given(caplog):
     assert recipe_of(config(), image_mean=[1, 2, 3], image_std=[4, 5, 6]).image_std == (4, 5, 6)
     given = recipe_of(config(image_mean=120), image_mean=[1, 2, 3])
     assert given.image_mean == (120.0,) * 3
-    assert "image_mean is [120.0, 120.0, 120.0], but the weights were trained with [1, 2, 3]" in caplog.text
+    assert "image_mean is (120.0, 120.0, 120.0), but the weights were trained with [1, 2, 3]" in caplog.text
+
+
+def test_filter_and_crop_are_those_of_the_weights_unless_given(caplog):
+    source = {"interpolation": "BICUBIC", "eval_crop_ratio": 0.875}
+    recipe = recipe_of(config(), **source)
+    assert (recipe.interpolation, recipe.eval_crop_ratio) == ("BICUBIC", 0.875)
+    assert not caplog.text
+    recipe = recipe_of(config(interpolation="nearest", eval_crop_ratio=0), **source)
+    assert (recipe.interpolation, recipe.eval_crop_ratio) == ("NEAREST", 0.0)
+    assert "interpolation is NEAREST, but the weights were trained with BICUBIC" in caplog.text
+    assert "eval_crop_ratio is 0.0" in caplog.text
+
+
+def test_a_vit_is_not_evaluated_at_another_size_while_it_trains():
+    with pytest.raises(UserError, match=r"leave out eval_image_size, and let eval\.py"):
+        recipe_of(config(train_image_size=32, eval_image_size=48), name="vit_nano_patch8")
+    assert recipe_of(config(train_image_size=32, eval_image_size=48)).eval_image_size == (48, 48)
 
 
 @pytest.mark.parametrize("name", ["bit_tiny", "vit_tiny_patch16"])

@@ -14,7 +14,7 @@ from vit_npz import golden_arrays as vit_arrays
 
 import eval as evaluation
 import train as training
-from src import dataset, trainer
+from src import dataset, from_config, trainer
 from src.class_map import write_class_map
 from src.evaluator import evaluate_checkpoint
 from src.model_utils.config import load_config
@@ -326,7 +326,7 @@ def test_a_key_reaches_what_it_steers(key, value, where, argument, images, tmp_p
         assert found == GIVES.get(key, value)
         raise ReachedError
 
-    module = dataset if hasattr(dataset, where) else trainer
+    module = next(place for place in (dataset, from_config, trainer) if hasattr(place, where))
     monkeypatch.setattr(module, where, stop)
     keys = {"backbone": "bit_tiny", "dataset_path": images, "pretrained": pretrained, "batch_size": 6}
     keys = {**keys, "lr_max": 0.01, "save_checkpoint_path": tmp_path, **NEEDS.get(key, {}), key: value}
