@@ -11,15 +11,6 @@ options, before RANK_TABLE or CONFIG: see bash scripts/run_train_distribute.sh -
 
 Each run has its own folder eval_parallel/<time> in the current folder: rank_N/log is the output of rank N. The log of
 the first rank, with the accuracy over all images, is shown."
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-    echo "$usage"
-    exit 0
-fi
-
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=$project/.venv/bin/python
-[[ -x $python ]] || python=$(command -v python) || {
-    echo "error: no python was found; activate your environment, or run bash $project/scripts/quickstart.sh" >&2
-    exit 1
-}
-exec "$python" "$project/scripts/launch.py" eval "$@"
+# shellcheck source=scripts/start.sh
+source "${BASH_SOURCE[0]%run_*}./start.sh"
+start eval "$usage" "$@"

@@ -39,17 +39,25 @@ esac
 [[ -f $model.json ]] || fail "$model.json is missing; export.py writes it beside the model: export again"
 grep -q "\"network\": \"${net_type}_" "$model.json" || fail "$model is no $net_type by its $model.json"
 
-python=python
-[[ -x $project/.venv/bin/python ]] && python=$project/.venv/bin/python
+python=$project/.venv/bin/python
+[[ -x $python ]] || python=$(command -v python) || fail "no python was found; activate your environment"
 if [[ -z ${MINDSPORE_LITE_HOME:-} && -d $project/.lite/mindspore_lite ]]; then
     export MINDSPORE_LITE_HOME=$project/.lite/mindspore_lite
 fi
 
+mkdir -p infer_310 2>/dev/null || fail "cannot write into $PWD; run this in another folder"
+time=$(date +%Y%m%d-%H%M%S)
+run=$PWD/infer_310/$time
+for ((number = 2; ; number++)); do
+    mkdir "$run" 2>/dev/null && break
+    [[ -e $run ]] || fail "cannot make the folder $run"
+    run=$PWD/infer_310/$time-$number
+done
 echo "building ascend310_infer"
-bash "$project/ascend310_infer/build.sh"
-
-run=$PWD/infer_310/$(date +%Y%m%d-%H%M%S)
-mkdir -p "$run"
+bash "$project/ascend310_infer/build.sh" >"$run/build.log" 2>&1 || {
+    tail -n 5 "$run/build.log" >&2
+    fail "ascend310_infer could not be built; see $run/build.log"
+}
 "$python" "$project/preprocess.py" --model_path "$model" --dataset "$layout" --eval_path "$data" \
     --preprocess_path "$run/preprocess_Result"
 "$project/ascend310_infer/out/infer" --model "$model" --input_dir "$run/preprocess_Result/images" \

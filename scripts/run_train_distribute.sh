@@ -27,15 +27,6 @@ Each run has its own folder train_parallel/<time> in the current folder: rank_N/
 scheduler/ are MindSpore's own. The log of this server's first rank is shown. When a rank fails the others are
 stopped, its last lines are shown, and its exit code is the one of this script. Ctrl-C reaches all ranks. The cores are
 shared out among the ranks, if there are enough."
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-    echo "$usage"
-    exit 0
-fi
-
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=$project/.venv/bin/python
-[[ -x $python ]] || python=$(command -v python) || {
-    echo "error: no python was found; activate your environment, or run bash $project/scripts/quickstart.sh" >&2
-    exit 1
-}
-exec "$python" "$project/scripts/launch.py" distribute "$@"
+# shellcheck source=scripts/start.sh
+source "${BASH_SOURCE[0]%run_*}./start.sh"
+start distribute "$usage" "$@"

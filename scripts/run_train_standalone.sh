@@ -11,15 +11,6 @@ environment:
   DEVICE_ID     number of the device, 0 by default
 The output is shown and goes into train_parallel/<time>/rank_0/log of the current folder. The exit code is that of
 train.py."
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-    echo "$usage"
-    exit 0
-fi
-
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=$project/.venv/bin/python
-[[ -x $python ]] || python=$(command -v python) || {
-    echo "error: no python was found; activate your environment, or run bash $project/scripts/quickstart.sh" >&2
-    exit 1
-}
-exec "$python" "$project/scripts/launch.py" standalone "$@"
+# shellcheck source=scripts/start.sh
+source "${BASH_SOURCE[0]%run_*}./start.sh"
+start standalone "$usage" "$@"

@@ -17,8 +17,7 @@ from mindspore.common.initializer import HeNormal, initializer
 from mindspore.ops.auto_generate import GroupNorm as GroupNormOp  # amp O1 cannot rewrite ops.group_norm
 
 from src.float32_cell import Float32Cell
-
-GROUPS = 32
+from src.npz_map import GROUP_NORM_EPSILON, GROUPS, STANDARDISE_EPSILON
 
 
 class Standardise(Float32Cell):
@@ -43,6 +42,7 @@ class Standardise(Float32Cell):
         self.average = Tensor(np.full((fan_in, 1), 1.0 / fan_in, np.float32))
         self.ones = Tensor(np.ones((1, fan_in), np.float32))
         self.matmul = ops.MatMul()
+        self.epsilon = STANDARDISE_EPSILON
 
     def _mean(self, x):
         return self.matmul(x, self.average)  # (D, K) -> (D, 1)
@@ -53,7 +53,7 @@ class Standardise(Float32Cell):
     def _centre_and_scale(self, w):
         w = w - self._spread(self._mean(w))
         w = w - self._spread(self._mean(w))  # what rounding left: once alone turns a constant row into noise
-        return w, self._spread(ops.rsqrt(self._mean(w * w) + 1e-10))
+        return w, self._spread(ops.rsqrt(self._mean(w * w) + self.epsilon))
 
     def construct(self, w):
         centred, scale = self._centre_and_scale(w)
@@ -123,10 +123,11 @@ class GroupNorm(Float32Cell):
         self.gamma = Parameter(initializer("ones", (channels,)), name="gamma")
         self.beta = Parameter(initializer("zeros", (channels,)), name="beta")
         self.groups = GROUPS
+        self.epsilon = GROUP_NORM_EPSILON
         self.norm = GroupNormOp()
 
     def construct(self, x):
-        x = self.norm(x, self.groups, self.gamma, self.beta, 1e-5)[0]
+        x = self.norm(x, self.groups, self.gamma, self.beta, self.epsilon)[0]
         return ops.cast(x, self.compute_dtype)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 from src.bit import StdConv2d
+from src.npz_map import STANDARDISE_EPSILON
 
 
 def fold(network: nn.Cell) -> nn.Cell:
@@ -21,7 +22,7 @@ def fold(network: nn.Cell) -> nn.Cell:
         if isinstance(cell, StdConv2d):
             rows = cell.weight.asnumpy().astype(np.float64).reshape(cell.rows)
             rows = rows - rows.mean(1, keepdims=True)
-            rows /= np.sqrt((rows**2).mean(1, keepdims=True) + 1e-10)
+            rows /= np.sqrt((rows**2).mean(1, keepdims=True) + STANDARDISE_EPSILON)
             cell.weight.set_data(Tensor(rows.reshape(cell.weight.shape).astype(np.float32)))
             cell.standardise = None
     network.set_train(False)

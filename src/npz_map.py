@@ -24,6 +24,7 @@ BIT_ARCHITECTURES = {  # name -> (units of the four blocks, width)
     "bit_r152x2": ((3, 8, 36, 3), 2),
     "bit_r152x4": ((3, 8, 36, 3), 4),
 }
+GROUPS, GROUP_NORM_EPSILON, STANDARDISE_EPSILON = 32, 1e-5, 1e-10  # of BiT
 GOOGLE_MEAN = GOOGLE_STD = (127.5, 127.5, 127.5)  # of pixels 0..255, for Google's networks
 GOOGLE_NORMALISATION = {"image_mean": GOOGLE_MEAN, "image_std": GOOGLE_STD}
 

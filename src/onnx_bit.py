@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from src.npz_map import GROUP_NORM_EPSILON, GROUPS
 from src.onnx_builder import IMAGE, GraphBuilder
-
-GROUPS = 32
 
 
 class _Map(NamedTuple):
@@ -92,7 +91,7 @@ def _norm_relu(graph: GraphBuilder, scope: str, x: _Map) -> _Map:
     ones = graph.constant("ones", np.ones(GROUPS, np.float32))
     zeros = graph.constant("zeros", np.zeros(GROUPS, np.float32))
     y = graph.add("Reshape", x.value, graph.integers(0, GROUPS, -1), scope=scope)  # (N, 32, C/32 * H * W)
-    y = graph.add("InstanceNormalization", y, ones, zeros, scope=scope, epsilon=1e-5)
+    y = graph.add("InstanceNormalization", y, ones, zeros, scope=scope, epsilon=GROUP_NORM_EPSILON)
     y = graph.add("Reshape", y, graph.integers(0, *x[1:]), scope=scope)  # (N, C, H, W)
     for op, leaf in (("Mul", "gamma"), ("Add", "beta")):
         factor = graph.take(f"{scope}.{leaf}", x.channels).reshape(x.channels, 1, 1)

@@ -12,8 +12,7 @@ import math
 import numpy as np
 
 from src.onnx_builder import IMAGE, GraphBuilder
-
-EPSILON = 1e-6
+from src.vit_map import LAYER_NORM_EPSILON
 
 
 def add_vit(
@@ -84,7 +83,7 @@ def _tokens(graph: GraphBuilder, patch_size: int, dim: int, grid: tuple[int, int
 
 def _norm(graph: GraphBuilder, scope: str, x: str, dim: int) -> str:
     gamma, beta = (graph.constant(n, graph.take(n, dim)) for n in (f"{scope}.gamma", f"{scope}.beta"))
-    return graph.add("LayerNormalization", x, gamma, beta, scope=scope, axis=-1, epsilon=EPSILON)
+    return graph.add("LayerNormalization", x, gamma, beta, scope=scope, axis=-1, epsilon=LAYER_NORM_EPSILON)
 
 
 def _dense(graph: GraphBuilder, scope: str, x: str, inputs: int, outputs: int, scale: float = 1.0) -> str:

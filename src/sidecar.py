@@ -8,17 +8,9 @@ from pathlib import Path
 
 from src.atomic import replacing
 from src.errors import UserError
+from src.transforms import INTERPOLATIONS
 
 SIDECAR_FORMAT = 1
-KEYS = {
-    "format": int,
-    "network": str,
-    "input": dict,  # name, shape (N, 3, H, W), type, what the pixels are
-    "output": dict,  # name, shape (N, K), type
-    "preprocess": dict,  # eval_image_size, eval_crop_ratio, interpolation, image_mean, image_std
-    "class_num": int,
-    "checkpoint": dict,  # file, sha256
-}
 
 
 def sidecar_path(model: str | os.PathLike) -> Path:
@@ -49,13 +41,45 @@ def read_sidecar(model: str | os.PathLike) -> dict:
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read ({error}); export again") from None
-    wrong = [key for key, kind in KEYS.items() if type((content or {}).get(key)) is not kind] if isinstance(
-        content, dict
-    ) else ["everything"]  # fmt: skip
+    wrong = _wrong(content)
     if wrong:
-        raise UserError(f"{path} is not what export.py writes: {wrong[0]} is wrong; export again")
+        raise UserError(f"{path} is not what export.py writes: {wrong} is wrong; export again")
     if content["format"] > SIDECAR_FORMAT:
         raise UserError(
             f"{path} has format {content['format']}, this program knows {SIDECAR_FORMAT}; update it"
         )
     return content
+
+
+def _wrong(content) -> str:
+    """Name what programs rely on and is not as it should be; empty for nothing."""
+    if not isinstance(content, dict):
+        return "everything"
+    image, how = content.get("input"), content.get("preprocess")
+    checks = {
+        "format": _is_count(content.get("format")),
+        "network": isinstance(content.get("network"), str),
+        "class_num": _is_count(content.get("class_num")),
+        "class_names": content.get("class_names") is None or _is_list(content["class_names"], str),
+        "preprocess": isinstance(how, dict)
+        and _is_list(how.get("eval_image_size"), int, 2)
+        and all(map(_is_count, how["eval_image_size"]))
+        and _is_list(how.get("image_mean"), float, 3)
+        and _is_list(how.get("image_std"), float, 3)
+        and how.get("interpolation") in INTERPOLATIONS
+        and isinstance(how.get("eval_crop_ratio"), (int, float))
+        and 0 <= how["eval_crop_ratio"] <= 1,
+    }
+    if checks["preprocess"]:
+        shape = image.get("shape") if isinstance(image, dict) else None
+        checks["input"] = isinstance(shape, list) and shape[1:] == [3, *how["eval_image_size"]]
+    return next((name for name, right in checks.items() if not right), "")
+
+
+def _is_count(value) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_list(value, kind: type, length: int | None = None) -> bool:
+    kinds = (int, float) if kind is float else (kind,)
+    return isinstance(value, list) and length in (None, len(value)) and all(type(v) in kinds for v in value)

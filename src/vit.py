@@ -12,6 +12,7 @@ from mindspore.common.initializer import Normal, initializer
 
 from src.encoder import EncoderBlock, LayerNorm, dense
 from src.errors import UserError
+from src.vit_map import LAYER_NORM_EPSILON
 
 
 class PatchEmbed(nn.Cell):
@@ -84,7 +85,7 @@ class ViT(nn.Cell):
         attention_dropout: float = 0.0,
         drop_path: float = 0.0,
         gelu: str = "tanh",
-        epsilon: float = 1e-6,
+        epsilon: float = LAYER_NORM_EPSILON,
     ):
         super().__init__()
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size

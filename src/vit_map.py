@@ -32,6 +32,7 @@ VIT_ARCHITECTURES = {  # name -> (patch_size, dim, depth, heads, mlp_dim)
     "vit_large_patch32": (32, 1024, 24, 16, 4096),
     "vit_huge_patch14": (14, 1280, 32, 16, 5120),
 }
+LAYER_NORM_EPSILON = 1e-6
 _PREFIXES = ("", "opt/target/", "params/img/", "params/")
 _EMBEDDING = "embedding/kernel"
 

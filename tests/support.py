@@ -11,6 +11,19 @@ GOLDEN = Path(__file__).parent / "golden"
 SHARED = Path(__file__).parents[2] / "shared"  # real images and reference runs, where they are at hand
 
 
+SIDECAR = {
+    "network": "bit_tiny",
+    "input": {"shape": [1, 3, 12, 16]},
+    "preprocess": {
+        "eval_image_size": [12, 16],
+        "eval_crop_ratio": 0.875,
+        "interpolation": "BICUBIC",
+        "image_mean": [120.0, 110.0, 100.0],
+        "image_std": [60.0, 50.0, 40.0],
+    },
+}
+
+
 def uniform_images(count, height, width, seed) -> np.ndarray:
     """(N, 3, H, W) float32 in [-1, 1)."""
     return np.random.RandomState(seed).uniform(-1, 1, (count, 3, height, width)).astype(np.float32)

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from support import SIDECAR
 
 import postprocess
 from src.errors import UserError
@@ -88,8 +89,7 @@ def test_labels_are_read_back(tmp_path):
 
 
 def sidecar(path, class_num, **changes):
-    content = {"network": "bit_tiny", "input": {}, "output": {}, "preprocess": {}, "checkpoint": {}}
-    write_sidecar(path, {**content, "class_num": class_num, **changes})
+    write_sidecar(path, {**SIDECAR, "class_num": class_num, **changes})
 
 
 def run(tmp_path, classes, logits):
@@ -119,6 +119,35 @@ def test_two_classes_have_no_top5(tmp_path, capsys):
         ("{", "cannot be read"),
         ("[]", "everything is wrong"),
         ('{"format": 1}', "network is wrong"),
+        (json.dumps({**SIDECAR, "format": 1, "class_num": 3, "class_names": 5}), "class_names is wrong"),
+        (json.dumps({**SIDECAR, "format": 1, "class_num": 0}), "class_num is wrong"),
+        (json.dumps({**SIDECAR, "format": True, "class_num": 3}), "format is wrong"),
+        (
+            json.dumps({**SIDECAR, "format": 1, "class_num": 3, "input": {"shape": [1, 3, 16, 12]}}),
+            "input is",
+        ),
+        (json.dumps({**SIDECAR, "format": 1, "class_num": 3, "input": "x"}), "input is wrong"),
+        *[
+            (
+                json.dumps(
+                    {
+                        **SIDECAR,
+                        "format": 1,
+                        "class_num": 3,
+                        "preprocess": {**SIDECAR["preprocess"], key: value},
+                    }
+                ),
+                "preprocess is wrong",
+            )
+            for key, value in [
+                ("image_mean", None),
+                ("image_std", [1, 2]),
+                ("eval_image_size", [12, 0]),
+                ("eval_image_size", "x"),
+                ("interpolation", "CUBE"),
+                ("eval_crop_ratio", 2),
+            ]
+        ],
         ("null", "everything is wrong"),
     ],
 )

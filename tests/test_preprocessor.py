@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support import colour_folder
+from support import SIDECAR, colour_folder
 
 import preprocess
 from src import dataset
@@ -9,13 +9,7 @@ from src.infer_result import read_labels
 from src.model_utils.config import load_config
 from src.sidecar import write_sidecar
 
-HOW = {
-    "eval_image_size": [12, 16],
-    "eval_crop_ratio": 0.875,
-    "interpolation": "BICUBIC",
-    "image_mean": [120.0, 110.0, 100.0],
-    "image_std": [60.0, 50.0, 40.0],
-}
+HOW = SIDECAR["preprocess"]
 
 
 @pytest.fixture
@@ -25,8 +19,7 @@ def prepared(tmp_path):
     (tmp_path / "val" / "red" / "0.png").rename(tmp_path / "val" / "red" / "0.JPG")
 
     def run(*arguments, names=("blue", "green", "red"), class_num=3, folder="out"):
-        content = {"network": "bit_tiny", "input": {}, "output": {}, "checkpoint": {}, "preprocess": HOW}
-        write_sidecar(tmp_path / "m.mindir.json", {**content, "class_num": class_num, "class_names": names})
+        write_sidecar(tmp_path / "m.mindir.json", {**SIDECAR, "class_num": class_num, "class_names": names})
         return preprocess.main(
             [f"--model_path={tmp_path / 'm.mindir'}", f"--eval_path={tmp_path / 'val'}",
              f"--preprocess_path={tmp_path / folder}", *arguments]

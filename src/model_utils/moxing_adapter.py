@@ -227,8 +227,7 @@ def _stopped_by_sigterm() -> Iterator[None]:
     def stop(number, _):
         if os.getpid() != owner:  # a child process has nothing to clean up
             os._exit(128 + number)
-        _set_sigterm(signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        raise SystemExit(128 + number)  # a second signal raises again, should something swallow this
 
     before = _set_sigterm(stop)
     try:
