@@ -109,7 +109,8 @@ class RandomErasing:
 
     As in DeiT (timm's `pixel` mode): an area of 0.02..1/3 of the image, an aspect ratio of 0.3..1/0.3 with a
     uniform logarithm, normal noise of the data set's mean and deviation (of red, green and blue, 0..255) for
-    each value. An image in which no such rectangle fits in ten tries stays as it is.
+    each value, rounded and cut off at 0 and 255, where timm's is not. An image in which no such rectangle
+    fits in ten tries stays as it is.
     """
 
     probability: float

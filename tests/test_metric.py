@@ -42,3 +42,13 @@ def test_not_a_number_is_wrong():
 
 def test_top5_needs_five_classes():
     assert count(np.zeros((3, 4), np.float32), np.array([0, 1, 2]), 2)["top5"] is None
+
+
+def test_counts_of_ranks_add_up_exactly():
+    ranks = [TopK(), TopK()]
+    for number, metric in zip((2049, 70_001), ranks):
+        metric.update(np.eye(6, dtype=np.float32)[np.zeros(number, int)], np.zeros(number, np.int32))
+    whole = TopK()
+    whole.classes = 6
+    whole.counts = ranks[0].counts + ranks[1].counts
+    assert whole.result() == {"top1": 1.0, "top5": 1.0, "samples": 72_050}

@@ -152,6 +152,28 @@ def test_a_step_with_bad_numbers_changes_nothing_but_the_scale(kind, split):
     assert np.abs(weight.asnumpy() - moved).max() > 1e-3
 
 
+class InfiniteLoss(nn.Cell):
+    """A loss that is infinite and has finite gradients all the same."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def construct(self, image, label):
+        return self.net(image).sum() + image.max() * 1e38 * 1e38
+
+
+def test_an_infinite_loss_with_finite_gradients_is_a_bad_step_too():
+    net = nn.Dense(6, 4, weight_init=Tensor(START.copy()), bias_init="zeros")
+    optimizer = get_optimizer("momentum", net.trainable_params(), np.full(9, 0.1, np.float32))
+    loss, norm = TrainStep(InfiniteLoss(net), optimizer).set_train()(
+        Tensor(np.ones((2, 6), np.float32)), Tensor(np.zeros(2, np.int32))
+    )
+    assert np.isinf(loss.asnumpy())
+    assert np.isinf(norm.asnumpy())
+    np.testing.assert_array_equal(net.weight.asnumpy(), START)
+
+
 def test_a_dynamic_scale_is_halved_at_an_overflow_and_doubled_after_the_window(monkeypatch):
     monkeypatch.setattr("src.train_step.SCALE_WINDOW", 3)
     images, labels = linear_batch()
