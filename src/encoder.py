@@ -9,6 +9,7 @@ from __future__ import annotations
 from mindspore import Parameter, nn, ops
 from mindspore.common.initializer import XavierUniform, initializer
 
+from src.dropout import Dropout
 from src.errors import UserError
 from src.float32_cell import Float32Cell
 
@@ -110,7 +111,7 @@ class Attention(nn.Cell):
         self.v = dense(dim, dim)
         self.proj = dense(dim, dim)
         self.weights = AttentionWeights(dim // heads)
-        self.dropout = nn.Dropout(p=dropout) if dropout else None
+        self.dropout = Dropout(p=dropout) if dropout else None
         self.product = ops.BatchMatMul()
 
     def _split(self, x):
@@ -146,7 +147,7 @@ class Mlp(nn.Cell):
         self.fc1 = dense(dim, mlp_dim)
         self.gelu = Gelu(gelu)
         self.fc2 = dense(mlp_dim, dim)
-        self.dropout = nn.Dropout(p=dropout) if dropout else None
+        self.dropout = Dropout(p=dropout) if dropout else None
 
     def construct(self, x):
         x = self.gelu(self.fc1(x))  # (N, T, D) -> (N, T, M)
@@ -171,7 +172,7 @@ class DropPath(nn.Cell):
 
     def __init__(self, p: float):
         super().__init__()
-        self.dropout = nn.Dropout(p=p)
+        self.dropout = Dropout(p=p)
 
     def construct(self, x):
         keep = self.dropout(ops.ones((x.shape[0], 1, 1), x.dtype))  # 0 or 1 / (1 - p)
@@ -215,7 +216,7 @@ class EncoderBlock(nn.Cell):
         self.attn = Attention(dim, heads, attention_dropout)
         self.norm2 = LayerNorm(dim, epsilon)
         self.mlp = Mlp(dim, mlp_dim, dropout, gelu)
-        self.dropout = nn.Dropout(p=dropout) if dropout else None
+        self.dropout = Dropout(p=dropout) if dropout else None
         self.drop_path = DropPath(drop_path) if drop_path else None
 
     def construct(self, x):

@@ -9,7 +9,7 @@ from mindspore import nn
 
 from src.checkpoint import load_pretrained
 from src.cross_entropy import get_loss
-from src.network import arguments_of, get_network, reseed_dropout
+from src.network import arguments_of, get_network
 from src.optimizer import get_optimizer
 from src.param_rules import check_words, layer_scales, match_frozen
 
@@ -18,9 +18,7 @@ log = logging.getLogger(__name__)
 NETWORK_KEYS = ("pool", "gelu", "dropout", "attention_dropout", "drop_path")
 
 
-def network_of(
-    cfg, name: str, weights: Path | None, source: dict, *, class_num: int, image_size, rank: int
-) -> nn.Cell:
+def network_of(cfg, name: str, weights: Path | None, source: dict, *, class_num: int, image_size) -> nn.Cell:
     """The network as the weights and the configuration say, filled, and frozen where it is to be."""
     arguments = arguments_of(source)
     if cfg.replace_head:
@@ -29,7 +27,6 @@ def network_of(
     network = get_network(name, num_classes=class_num, image_size=image_size, **arguments)
     if weights:
         load_pretrained(network, weights, replace_head=cfg.replace_head)
-    reseed_dropout(network, rank)
     frozen = match_frozen([p.name for p in network.get_parameters()], cfg.freeze)
     for param in network.get_parameters():
         param.requires_grad = param.name not in frozen

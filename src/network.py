@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import mindspore as ms
-from mindspore import amp, nn, ops
+from mindspore import amp, nn
 
 from src.bit import BiT
 from src.errors import UserError
@@ -105,14 +105,6 @@ def describe(network: nn.Cell) -> dict:
 def arguments_of(record: Mapping) -> dict:
     """The arguments of `get_network` that a record of weights holds."""
     return {key: record[key] for key in ("pool", "pre_logits", "gelu") if key in record}
-
-
-def reseed_dropout(network: nn.Cell, rank: int) -> None:
-    """Give the dropouts of a rank masks of their own; the weights of all ranks start from the same seed."""
-    for _, cell in network.cells_and_names():
-        if isinstance(cell, nn.Dropout):
-            old = cell.dropout
-            cell.dropout = ops.Dropout(1.0 - cell.p, old.Seed0, old.Seed1 + rank)
 
 
 def set_amp_level(network: nn.Cell, level: str, dtype: str = "float16") -> nn.Cell:

@@ -131,10 +131,17 @@ class _Mean(nn.Cell):
 
 
 class _Gradients(nn.Cell):
-    """The loss of a batch, and the gradients of the loss times the scale."""
+    """The loss of a batch, and the gradients of the loss times the scale; the next call drops others."""
 
-    def __init__(self, network: nn.Cell, weights: ParameterTuple, scaler: amp.LossScaler | None):
+    def __init__(
+        self,
+        network: nn.Cell,
+        weights: ParameterTuple,
+        scaler: amp.LossScaler | None,
+        dropout_calls: Parameter | None,
+    ):
         super().__init__(auto_prefix=False)
+        self.dropout_calls = dropout_calls
         self.network = network
         self.weights = weights
         self.scaler = scaler
@@ -145,7 +152,10 @@ class _Gradients(nn.Cell):
         sens = ops.ones_like(loss)
         if self.scaler is not None:
             sens = sens * self.scaler.scale_value
-        return loss, self.grad(self.network, self.weights)(image, label, sens)
+        grads = self.grad(self.network, self.weights)(image, label, sens)
+        if self.dropout_calls is not None:
+            loss = ops.depend(loss, ops.assign_add(self.dropout_calls, 1))
+        return loss, grads
 
 
 class TrainStep(nn.TrainOneStepCell):
@@ -161,6 +171,7 @@ class TrainStep(nn.TrainOneStepCell):
         batch_split (int): number of micro-batches, must divide the batch.
         scaler (LossScaler): see `get_loss_scaler`; None for full precision.
         clip_norm (float): bound of the gradients' global norm (arXiv:1211.5063); None for none.
+        dropout_calls (Parameter): what `seed_dropout` returned.
         device_num (int): ranks that train together, after `init_context`; loss, gradients and norm are then
             those of all their batches together.
 
@@ -181,11 +192,12 @@ class TrainStep(nn.TrainOneStepCell):
         batch_split: int = 1,
         scaler: amp.LossScaler | None = None,
         clip_norm: float | None = None,
+        dropout_calls: Parameter | None = None,
         device_num: int = 1,
     ):
         super().__init__(network, optimizer)
         self.batch_split = batch_split
-        self.gradients = _Gradients(network, self.weights, scaler)
+        self.gradients = _Gradients(network, self.weights, scaler, dropout_calls)
         self.update = _Update(optimizer, scaler, clip_norm)
         self.mean = _Mean(device_num) if device_num > 1 else nn.Identity()
         if batch_split > 1:

@@ -18,6 +18,7 @@ from src.checkpointing import Evaluation, EveryEpochs, KeptCheckpoints
 from src.class_map import check_class_order
 from src.context import check_agreement, choose_amp_level, init_context, raise_if_out_of_memory
 from src.convert import RECORD_FORMAT
+from src.dropout import seed_dropout
 from src.errors import MissingDataError, UserError
 from src.eval_engine import evaluate
 from src.from_config import loss_of, network_of, optimizer_of
@@ -80,9 +81,7 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
     steps_per_epoch = max(1, num_images // batch)
     lr = learning_rates(cfg, recipe, steps_per_epoch, batch)
 
-    network = network_of(
-        cfg, name, weights, source, class_num=class_num, image_size=recipe.train_image_size, rank=runtime.rank
-    )
+    network = network_of(cfg, name, weights, source, class_num=class_num, image_size=recipe.train_image_size)
     forward = set_amp_level(network, amp_level, cfg.amp_dtype)
     scaler = None if amp_level == "O0" else get_loss_scaler(cfg.loss_scale_mode, cfg.loss_scale)
     step = TrainStep(
@@ -91,6 +90,7 @@ def train(cfg, upload: Callable[[], None] | None = None) -> TrainResult:
         batch_split=cfg.batch_split,
         scaler=scaler,
         clip_norm=recipe.clip_norm or None,
+        dropout_calls=seed_dropout(network, cfg.seed, runtime.rank),
         device_num=runtime.device_num,
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from mindspore import Parameter, nn, ops
 from mindspore.common.initializer import Normal, initializer
 
+from src.dropout import Dropout
 from src.encoder import EncoderBlock, LayerNorm, dense
 from src.errors import UserError
 from src.vit_map import LAYER_NORM_EPSILON
@@ -109,7 +110,7 @@ class ViT(nn.Cell):
         if pool == "token":
             self.cls_token = Parameter(initializer("zeros", (1, 1, dim)), name="cls_token")
         self.pos_embed = Parameter(initializer(Normal(0.02), (1, tokens, dim)), name="pos_embed")
-        self.dropout = nn.Dropout(p=dropout) if dropout else None
+        self.dropout = Dropout(p=dropout) if dropout else None
         self.blocks = nn.SequentialCell(
             *(
                 EncoderBlock(

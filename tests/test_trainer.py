@@ -1,10 +1,8 @@
 import pytest
-from mindspore import nn
 
 from src.errors import UserError
 from src.from_config import loss_of
 from src.model_utils.config import load_config
-from src.network import get_network, reseed_dropout
 from src.trainer import _due
 
 
@@ -48,17 +46,3 @@ def test_epochs_and_steps_between_evaluations_exclude_each_other():
 )
 def test_a_loss_that_smooths_by_its_name_smooths(keys, smoothing):
     assert loss_of(config(**keys)).smoothing == smoothing
-
-
-def test_each_rank_has_dropout_masks_of_its_own():
-    seeds = []
-    for rank in range(2):
-        network = get_network("vit_nano_patch8", num_classes=2, image_size=16, dropout=0.1, drop_path=0.2)
-        reseed_dropout(network, rank)
-        cells = [cell for _, cell in network.cells_and_names() if isinstance(cell, nn.Dropout)]
-        seeds.append(
-            [(cell.dropout.Seed0, cell.dropout.Seed1, round(cell.dropout.keep_prob, 6)) for cell in cells]
-        )
-    assert len(seeds[0]) > 8
-    assert {keep for *_, keep in seeds[0]} >= {0.9, 0.8}
-    assert not set(seeds[0]) & set(seeds[1])
