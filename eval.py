@@ -9,10 +9,12 @@ from src.logging import get_logger
 from src.model_utils.config import load_config
 from src.model_utils.local_adapter import get_place
 from src.model_utils.moxing_adapter import moxing_wrapper
+from src.signals import StopSignals
 
 
 def main(argv=None) -> int:
     """Evaluate as the configuration says, print the accuracy; return the exit code."""
+    signals = StopSignals()
 
     def run():
         cfg = load_config(
@@ -20,7 +22,8 @@ def main(argv=None) -> int:
             prog="eval.py",
             description="Evaluate saved weights on a folder of images, every image once.",
         )
-        from src.evaluator import evaluate_checkpoint
+        with signals.held():
+            from src.evaluator import evaluate_checkpoint
 
         rank = get_place().rank
         get_logger(rank=rank, stream=sys.stderr)  # standard output holds the answer alone
@@ -32,7 +35,8 @@ def main(argv=None) -> int:
         print(f"top5_accuracy={top5}")
         print(f"evaluated {result.samples}/{result.total} images")
 
-    return run_main(run)
+    with signals.watched():
+        return run_main(run)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,25 @@ from src.errors import run_main
 from src.logging import get_logger
 from src.model_utils.config import load_config
 from src.model_utils.moxing_adapter import moxing_wrapper
+from src.signals import StopSignals
 
 
 def main(argv=None) -> int:
     """Export as the configuration says; return the exit code."""
-    return run_main(lambda: _run(argv))
+    signals = StopSignals()
+    with signals.watched():
+        return run_main(lambda: _run(argv, signals))
 
 
-def _run(argv) -> None:
+def _run(argv, signals: StopSignals) -> None:
     cfg = load_config(
         argv,
         prog="export.py",
         description="Export weights as MINDIR, ONNX or AIR, compared with the network on your images.",
         defaults={"batch_size": 1},
     )
-    from src.exporter import export  # after the checks: MindSpore takes seconds to import
+    with signals.held():
+        from src.exporter import export  # after the checks: MindSpore takes seconds to import
 
     get_logger()
     result = moxing_wrapper(export)(cfg)

@@ -89,7 +89,7 @@ def _read(mode: Mode, argv: list[str]):
         parser.add_argument("--master_port", type=int, choices=range(1024, 65536), metavar="PORT")
     else:
         parser.set_defaults(server_id=None, master_port=None)
-    parser.add_argument("--grace", type=float, default=15.0)
+    parser.add_argument("--grace", type=float, default=60.0)
     parser.add_argument("--script")
     parser.add_argument("words", nargs=REMAINDER)
     options = parser.parse_args(argv)

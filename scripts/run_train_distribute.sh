@@ -10,7 +10,8 @@ usage="usage: bash $0 [OPTIONS] RANK_TABLE CONFIG [--key value ...]
 options, before RANK_TABLE:
   --server_id ID      which server of the table this is; by default the one whose server_id is an address of it
   --master_port PORT  of msrun's scheduler, the same on all servers; by default a free one, with several servers 8118
-  --grace SECONDS     how long ranks may take to end when they must before they are killed, 15 by default
+  --grace SECONDS     how long ranks may take to save and end after Ctrl-C or SIGTERM before they are killed,
+                      60 by default; 15 at most when one has failed
   --script FILE       run this instead of train.py
 
 Ascend       A table: the ranks meet through RANK_TABLE_FILE. A number: through MindSpore's msrun.

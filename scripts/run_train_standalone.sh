@@ -5,7 +5,7 @@ set -euo pipefail
 usage="usage: bash $0 [--grace SECONDS] [--script FILE] CONFIG [--key value ...]
   CONFIG        YAML file of config/
   --key value   anything that train.py takes (python train.py --help); wins over CONFIG
-  --grace       seconds to end after Ctrl-C before it is killed, 15 by default
+  --grace       seconds to end after Ctrl-C before it is killed, 60 by default
   --script      run this instead of train.py
 environment:
   DEVICE_ID     number of the device, 0 by default

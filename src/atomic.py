@@ -5,15 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+_SUFFIX = ".tmp"
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether the file is what a killed process left of an unfinished one."""
+    return path.name.startswith(".") and path.suffix == _SUFFIX
+
+
+def copy_file(source: Path, path: Path) -> None:
+    """Copy a file; raises `OSError`."""
+    with source.open("rb") as stream, replacing(path) as copy:
+        shutil.copyfileobj(stream, copy)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that takes the place of `path` in the end, or vanishes."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")
     try:
         with temporary.open("xb") as stream:
             yield stream

@@ -32,7 +32,7 @@ SUFFIXES = (".npz", ".ckpt", ".safetensors")
 # Weight and bias of the classifier: BiT's, ViT's.
 HEAD_PARAMS = ("head.conv.weight", "head.conv.bias", "head.weight", "head.bias")
 
-# What MindSpore's training checkpoints hold besides the network.
+# What training checkpoints, MindSpore's and those of `TrainState`, hold besides the network.
 STATE_PREFIXES = (
     "accum.",
     "accumulated.",
@@ -42,13 +42,16 @@ STATE_PREFIXES = (
     "moment1.",
     "moment2.",
     "moments.",
+    "raw.",
     "stat.",
     "weight_decay_group",
 )
 STATE_NAMES = (
     "beta1_power",
     "beta2_power",
+    "counter",
     "current_iterator_step",
+    "dropout_calls",
     "epoch_num",
     "global_step",
     "last_overflow_iterator_step",
@@ -56,6 +59,7 @@ STATE_NAMES = (
     "loss_scale",
     "momentum",
     "scale_sense",
+    "scale_value",
     "step_num",
     "weight_decay",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,110 +11,218 @@ from pathlib import Path
 from mindspore.train import Callback
 
 from src.callback import Stopwatch
+from src.errors import UserError
+from src.progress import Progress
+
+log = logging.getLogger(__name__)
 
 
 class Evaluation(Callback):
-    """Evaluates when it is due and after the last step, and keeps the best score and its checkpoint.
+    """Evaluates when it is due and after the last step. One that a stop prevents is made up for on resuming.
 
     Args:
-        evaluate (Callable): () -> {"top1", "top5", "samples"}; None when there is nothing to evaluate on.
-        save (Callable): (path, step, result) -> None, writes a checkpoint; None when none is wanted.
-        folder (Path): gets `last.ckpt` at every evaluation and at the end, and `best.ckpt` at the best top-1.
+        progress (Progress): gets the newest and the best result.
+        evaluate (Callable): () -> {"top1", "top5", "samples"}, or None when the run was told to stop
+            meanwhile; None when there is nothing to evaluate on.
         due (Callable): step, from 1 -> whether to evaluate and save after it; the last step always is.
         total_steps (int): steps of the whole run.
         clock (Stopwatch): stands still meanwhile.
+
+    Attributes:
+        due_now: an evaluation belongs to this very step.
+        fresh: and it was made.
+        cost: seconds of the newest evaluation.
     """
 
     def __init__(
         self,
+        progress: Progress,
         *,
         evaluate: Callable | None,
-        save: Callable | None,
-        folder: Path,
         due: Callable,
         total_steps: int,
         clock: Stopwatch,
     ):
         super().__init__()
+        self.progress = progress
         self.evaluate = evaluate
-        self.save = save
-        self.folder = folder
         self.due = due
         self.total_steps = total_steps
         self.clock = clock
-        self.step = 0
-        self.result: dict | None = None  # of the newest evaluation
-        self.best: dict | None = None
-        self.cost = 0.0  # seconds of the newest evaluation
-        self.fresh = False  # evaluated in this very step
+        self.cost = 0.0
+        self.due_now = False
+        self.fresh = False
+
+    def on_train_begin(self, run_context):
+        """Make up for an evaluation that was pending."""
+        self.fresh = False
+        if self.progress.pending and self.evaluate is not None:
+            self._run()
 
     def on_train_step_end(self, run_context):
-        """Evaluate and save when it is due."""
-        self.step += 1
-        end = self.step == self.total_steps
+        """Evaluate when it is due."""
+        step = self.progress.step
         self.fresh = False
-        if not end and not self.due(self.step):
-            return
-        with self.clock.paused():
-            self._evaluate_and_save()
+        self.due_now = step == self.total_steps or self.due(step)
+        if self.due_now and self.evaluate is not None:
+            self._run()
 
-    def _evaluate_and_save(self) -> None:
-        if self.evaluate is not None:
-            start = time.perf_counter()
-            self.result = self.evaluate()
-            self.cost = time.perf_counter() - start
-            self.fresh = True
-        if self.save is not None:
-            self.save(self.folder / "last.ckpt", self.step, self.result)
-        if self.fresh and (self.best is None or self.result["top1"] > self.best["top1"]):
-            self.best = {**self.result, "step": self.step}
-            if self.save is not None:
-                self.save(self.folder / "best.ckpt", self.step, self.result)
+    def _run(self) -> None:
+        result = None
+        if not self.progress.stopping:
+            with self.clock.paused():
+                start = time.perf_counter()
+                result = self.evaluate()
+                self.cost = time.perf_counter() - start
+        self.progress.pending = result is None
+        if result is None:
+            self.progress.stopping = True
+            return
+        self.fresh = True
+        self.progress.result = result
+        if self.progress.best is None or result["top1"] > self.progress.best["top1"]:
+            self.progress.best = {**result, "step": self.progress.step}
+
+
+class Checkpoints(Callback):
+    """Saves the state of the run: the last, and some that are kept; and the weights of the best evaluation.
+
+    `last` is written at each evaluation that is due, at the end and at a stop, and when it is `minutes` old;
+    `<network>-<epoch>_<step of the epoch>`, as `ModelCheckpoint` calls them, every so often. A file that
+    cannot be written is told; at the end it is an error.
+
+    Args:
+        progress (Progress): where the run stands.
+        save (Callable): (path, whole) -> None; the weights alone unless `whole`.
+        evaluation (Evaluation): stands before this callback.
+        folder (Path): where they go.
+        network (str): its name.
+        suffix (str): of the format.
+        total_steps (int): steps of the run.
+        steps_per_epoch (int): steps that an epoch is counted as.
+        epochs (int): between two that are kept; None for none.
+        steps (int): the same in steps.
+        keep_max (int): how many are kept; the oldest goes.
+        minutes (float): age of `last`, at most.
+        clock (Stopwatch): stands still meanwhile.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        *,
+        save: Callable[[Path, bool], None],
+        evaluation: Evaluation,
+        folder: Path,
+        network: str,
+        suffix: str,
+        total_steps: int,
+        steps_per_epoch: int,
+        epochs: int | None,
+        steps: int | None,
+        keep_max: int,
+        minutes: float,
+        clock: Stopwatch,
+    ):
+        super().__init__()
+        self.progress = progress
+        self.save = save
+        self.evaluation = evaluation
+        self.folder = folder
+        self.network = network
+        self.suffix = suffix
+        self.total_steps = total_steps
+        self.steps_per_epoch = steps_per_epoch
+        self.every = [count for count in (epochs and epochs * steps_per_epoch, steps) if count]
+        self.keep_max = keep_max
+        self.minutes = minutes
+        self.clock = clock
+        self.kept = self._found()
+        self.saved = time.monotonic()
+
+    def on_train_begin(self, run_context):
+        """Save what an evaluation gave that was made up for."""
+        if self.evaluation.fresh:
+            with self.clock.paused():
+                self._save_best()
+                self._save_last()
+
+    def on_train_step_end(self, run_context):
+        """Save what is due."""
+        step = self.progress.step
+        keep = any(step % every == 0 for every in self.every)
+        ends = step == self.total_steps or self.progress.stopping
+        late = time.monotonic() - self.saved > 60 * self.minutes
+        if keep or ends or late or self.evaluation.due_now:
+            with self.clock.paused():
+                self._save_best()
+                if keep:
+                    self._keep()
+                if ends or late or self.evaluation.due_now:
+                    self._save_last()
+
+    def _save_best(self) -> None:
+        """The best goes first: what `last` says of it is true whenever the run is killed."""
+        if self.evaluation.fresh and self.progress.best["step"] == self.progress.step:
+            self._write("best", False)
+
+    def _save_last(self) -> None:
+        self._write("last", True)
+        self.saved = time.monotonic()
+
+    def _keep(self) -> None:
+        epoch, step = divmod(self.progress.step - 1, self.steps_per_epoch)
+        path = self._write(f"{self.network}-{epoch + 1}_{step + 1}", True)
+        self.kept = [*(other for other in self.kept if other != path), path]
+        while len(self.kept) > self.keep_max:
+            self.kept.pop(0).unlink(missing_ok=True)
+
+    def _write(self, name: str, whole: bool) -> Path:
+        path = self.folder / f"{name}{self.suffix}"
+        try:
+            self.save(path, whole)
+        except UserError as error:
+            if self.progress.step == self.total_steps or self.progress.stopping:
+                raise
+            log.warning("%s; the run goes on and tries again with the next checkpoint", error)
+        return path
+
+    def _found(self) -> list[Path]:
+        """Those that the run has kept so far, the oldest first."""
+        form = re.compile(re.escape(self.network) + r"-(\d+)_(\d+)" + re.escape(self.suffix))
+        found = [(form.fullmatch(path.name), path) for path in self.folder.iterdir()]
+        steps = {p: (int(m[1]) - 1) * self.steps_per_epoch + int(m[2]) for m, p in found if m}
+        return sorted((path for path in steps if steps[path] <= self.progress.step), key=steps.get)
 
 
 class EveryEpochs(Callback):
-    """Calls `action(epoch)`, from 1, after every `epochs`-th epoch of `steps_per_epoch` steps."""
+    """Calls `action` after every `epochs`-th epoch of `steps_per_epoch` steps.
 
-    def __init__(self, action: Callable[[int], None], *, epochs: int, steps_per_epoch: int, clock: Stopwatch):
+    Args:
+        progress (Progress): where the run stands.
+        action (Callable): () -> None.
+        epochs (int): between two calls.
+        steps_per_epoch (int): steps that an epoch is counted as.
+        clock (Stopwatch): stands still meanwhile.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        action: Callable[[], None],
+        *,
+        epochs: int,
+        steps_per_epoch: int,
+        clock: Stopwatch,
+    ):
         super().__init__()
+        self.progress = progress
         self.action = action
-        self.epochs = epochs
-        self.steps_per_epoch = steps_per_epoch
+        self.every = epochs * steps_per_epoch
         self.clock = clock
-        self.step = 0
 
     def on_train_step_end(self, run_context):
         """Call the action when it is due."""
-        self.step += 1
-        epoch, rest = divmod(self.step, self.steps_per_epoch)
-        if not rest and epoch % self.epochs == 0:
+        if self.progress.step % self.every == 0:
             with self.clock.paused():
-                self.action(epoch)
-
-
-class KeptCheckpoints:
-    """Saves `<prefix>-<epoch>_<steps per epoch>.ckpt`, as `ModelCheckpoint` does, and removes the oldest.
-
-    Args:
-        save (Callable): (path, step, result) -> None, writes a checkpoint.
-        folder (Path): where they go.
-        prefix (str): the network's name.
-        steps_per_epoch (int): steps that an epoch is counted as.
-        keep_max (int): how many stay.
-    """
-
-    def __init__(self, *, save: Callable, folder: Path, prefix: str, steps_per_epoch: int, keep_max: int):
-        self.save = save
-        self.folder = folder
-        self.prefix = prefix
-        self.steps_per_epoch = steps_per_epoch
-        self.keep_max = keep_max
-        self.kept: list[Path] = []
-
-    def __call__(self, epoch: int) -> None:
-        """Save the checkpoint of an epoch."""
-        path = self.folder / f"{self.prefix}-{epoch}_{self.steps_per_epoch}.ckpt"
-        self.save(path, epoch * self.steps_per_epoch, None)
-        self.kept.append(path)
-        if len(self.kept) > self.keep_max:
-            self.kept.pop(0).unlink(missing_ok=True)
+                self.action()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -104,6 +105,12 @@ def check_agreement(facts: Mapping[str, object], device_num: int) -> None:
         )
 
 
+def wait_for_all(device_num: int) -> None:
+    """Return when all ranks have come here."""
+    if device_num > 1:
+        ops.AllReduce()(ms.Tensor([0.0], ms.float32)).asnumpy()
+
+
 def choose_amp_level(level: str | None, dtype: str, runtime: Runtime) -> str:
     """The level of mixed precision; None is O3 on Ascend, whose hardware is made for it, and O0 elsewhere.
 
@@ -133,6 +140,13 @@ def _without_bfloat16(runtime: Runtime) -> str:
         return "" if capability >= (8, 0) else f"a GPU of compute capability {capability[0]}.{capability[1]}"
     name = ms.hal.get_device_name(runtime.device_id)
     return "" if re.fullmatch(r"Ascend910(B[1-9]|_9|C).*", name) else f"an {name}"
+
+
+def peak_memory(runtime: Runtime) -> int:
+    """Bytes that this process has used at most: of the device, or of the machine on a CPU."""
+    if runtime.device_target == "CPU":
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return ms.runtime.max_memory_allocated()
 
 
 NO_MEMORY = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from typing import Callable
 
@@ -14,6 +15,14 @@ class UserError(ValueError):
 
 class MissingDataError(UserError):
     """There is nothing where images were looked for, as opposed to something wrong."""
+
+
+class Stopped(BaseException):
+    """A signal asked for the end of the program."""
+
+    def __init__(self, signum: int):
+        super().__init__(signum)
+        self.signum = signum
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -27,8 +36,8 @@ class ArgumentParser(argparse.ArgumentParser):
 def run_main(main: Callable[[], object]) -> int:
     """Call `main` and return the exit code of the process.
 
-    A `UserError` becomes one line `error: ...` on standard error and code 1, Ctrl-C a line and code 130.
-    Every other exception is a fault of this project and keeps its traceback.
+    A `UserError` becomes one line `error: ...` on standard error and code 1, Ctrl-C or SIGTERM a line and
+    code 130 or 143. Every other exception is a fault of this project and keeps its traceback.
     """
     try:
         main()
@@ -37,7 +46,10 @@ def run_main(main: Callable[[], object]) -> int:
         return 1
     except KeyboardInterrupt:
         _report("interrupted")
-        return 130
+        return 128 + signal.SIGINT
+    except Stopped as stop:
+        _report("interrupted" if stop.signum == signal.SIGINT else "terminated")
+        return 128 + stop.signum
     return 0
 
 

@@ -18,10 +18,12 @@ log = logging.getLogger(__name__)
 NETWORK_KEYS = ("pool", "gelu", "dropout", "attention_dropout", "drop_path")
 
 
-def network_of(cfg, name: str, weights: Path | None, source: dict, *, class_num: int, image_size) -> nn.Cell:
+def network_of(
+    cfg, name: str, weights: Path | None, source: dict, *, class_num: int, image_size, resumed: bool
+) -> nn.Cell:
     """The network as the weights and the configuration say, filled, and frozen where it is to be."""
     arguments = arguments_of(source)
-    if cfg.replace_head:
+    if cfg.replace_head and not resumed:
         arguments.pop("pre_logits", None)  # a fine-tune drops the layer together with the head
     arguments.update({key: cfg[key] for key in NETWORK_KEYS if cfg[key] is not None})
     network = get_network(name, num_classes=class_num, image_size=image_size, **arguments)

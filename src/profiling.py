@@ -13,7 +13,13 @@ from src.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FIRST, COUNT = 3, 3  # the steps that are recorded; compilation is over by then
+FIRST, LAST = 3, 5  # the steps that are recorded; compilation is over by then
+
+
+def check_steps(steps: int) -> None:
+    """Raise `UserError` when so few steps of a run are left that none could be recorded."""
+    if steps < LAST:
+        raise UserError(f"open_profiler records steps {FIRST} to {LAST}, and the run has {steps}")
 
 
 class Profiling(Callback):
@@ -22,21 +28,13 @@ class Profiling(Callback):
     Stands before the callbacks that evaluate, so that their work is not in the profile.
 
     Args:
-        total_steps (int): steps of the run.
+        folder (Path): gets the profile.
         clock (Stopwatch): stands still while the profile is written.
-
-    Raises:
-        UserError: the run is too short.
     """
 
-    def __init__(self, *, total_steps: int, clock: Stopwatch):
+    def __init__(self, folder: Path, *, clock: Stopwatch):
         super().__init__()
-        self.last = FIRST + COUNT - 1
-        if total_steps < self.last:
-            raise UserError(
-                f"open_profiler records steps {FIRST} to {self.last}, and the run has {total_steps}"
-            )
-        self.folder = Path()  # set before the run begins
+        self.folder = folder
         self.clock = clock
         self.step = 0
         self.profile = None
@@ -45,7 +43,9 @@ class Profiling(Callback):
         """Set up the profiler, which waits for its steps."""
         self.profile = profiler.profile(
             activities=None,  # all that the device has
-            schedule=profiler.schedule(wait=0, warmup=1, active=COUNT, repeat=1, skip_first=FIRST - 2),
+            schedule=profiler.schedule(
+                wait=0, warmup=1, active=LAST - FIRST + 1, repeat=1, skip_first=FIRST - 2
+            ),
             on_trace_ready=profiler.tensorboard_trace_handler(str(self.folder)),
         )
 
@@ -56,9 +56,9 @@ class Profiling(Callback):
         self.step += 1
         with self.clock.paused():
             self.profile.step()
-            if self.step == self.last:
+            if self.step == LAST:
                 self.close()
-                log.info("profile of steps %d to %d: %s", FIRST, self.last, self.folder)
+                log.info("profile of steps %d to %d: %s", FIRST, LAST, self.folder)
 
     def close(self) -> None:
         """Stop the profiler, also when the run did not come that far."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import asdict, dataclass
+from typing import Callable
 
 import numpy as np
 
@@ -95,6 +96,25 @@ def learning_rates(cfg, recipe: Recipe, steps_per_epoch: int, batch: int) -> np.
         power=cfg.poly_power,
         **length,
     )
+
+
+def evaluations_due(cfg, steps_per_epoch: int, total: int) -> Callable[[int], bool]:
+    """When to evaluate, for a step from 1: by epochs, by steps, or ten times a run."""
+    if cfg.eval_interval:
+        if cfg.eval_every is not None:
+            raise UserError("eval_every counts steps and eval_interval epochs; leave one out")
+
+        def due(step: int) -> bool:
+            epoch, rest = divmod(step, steps_per_epoch)
+            return not rest and (epoch - 1 - cfg.eval_offset) % cfg.eval_interval == 0
+
+        return due
+    if cfg.eval_offset != -1:
+        raise UserError(
+            "eval_offset belongs to eval_interval, which is not set; set it, or leave out eval_offset"
+        )
+    every = max(1, total // 10) if cfg.eval_every is None else cfg.eval_every
+    return lambda step: every > 0 and step % every == 0
 
 
 def eval_size(cfg, record: dict, name: str, image_size: tuple[int, int] | None) -> tuple[int, int]:

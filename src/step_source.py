@@ -10,14 +10,15 @@ from src.loader import TrainStream
 
 
 class StepSource:
-    """Feeds a `GeneratorDataset` with the steps of `epochs` epochs, an epoch an iteration.
+    """Feeds a `GeneratorDataset` with the steps of a run, from `first_step` on, an epoch an iteration.
 
     MindSpore reports an exception of a generator as pages of its own text. This one ends the epoch instead
     and keeps the exception in `error`, for `raise_error` to raise where the user sees it whole.
     """
 
-    def __init__(self, stream: TrainStream, *, steps_per_epoch: int, epochs: int):
-        self._batches = stream.iterate(0, steps_per_epoch * epochs)
+    def __init__(self, stream: TrainStream, *, first_step: int, total_steps: int, steps_per_epoch: int):
+        self.epochs = -(-(total_steps - first_step) // steps_per_epoch)
+        self._batches = stream.iterate(first_step, first_step + steps_per_epoch * self.epochs)
         self._steps_per_epoch = steps_per_epoch
         self._lock = threading.Lock()  # MindSpore iterates in a thread of its own
         self._closed = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mindspore as ms
 from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 
 from src.errors import UserError
+from src.weight_average import PREFIX, WeightAverage
 
 SCALE_FACTOR, SCALE_WINDOW = 2, 2000  # of a dynamic loss scale, as MindSpore's DynamicLossScaleManager
 
@@ -43,6 +45,10 @@ def _add(share: float, total: Parameter, grad: Tensor) -> Tensor:
     return ops.assign_add(total, grad * share)
 
 
+def _approach(share: Tensor, average: Parameter, weight: Parameter) -> Tensor:
+    return ops.assign_add(average, share * (weight - average))
+
+
 def _clear(total: Parameter) -> Tensor:
     return ops.assign(total, ops.zeros_like(total))
 
@@ -59,8 +65,19 @@ class _Update(nn.Cell):
         the loss is not finite; nothing was updated then.
     """
 
-    def __init__(self, optimizer: nn.Optimizer, scaler: amp.LossScaler | None, clip_norm: float | None):
+    def __init__(
+        self,
+        optimizer: nn.Optimizer,
+        scaler: amp.LossScaler | None,
+        clip_norm: float | None,
+        average: WeightAverage | None,
+    ):
         super().__init__(auto_prefix=False)
+        self.averages = None
+        if average is not None:
+            params = average.network.parameters_dict()
+            self.averages = ParameterTuple(params[PREFIX + p.name] for p in optimizer.parameters)
+            self.shares = Tensor(average.shares)
         self.optimizer = optimizer
         self.scaler = scaler
         self.clip_norm = clip_norm
@@ -80,7 +97,12 @@ class _Update(nn.Cell):
             grads = self.over(ops.partial(_times, factor), grads)
         finite = ops.logical_and(ops.isfinite(norm), ops.isfinite(loss))
         if finite:
-            self.optimizer(grads)
+            if self.averages is None:
+                self.optimizer(grads)
+            else:
+                share = ops.gather(self.shares, self.optimizer.global_step, 0).reshape(())
+                self.optimizer(grads)
+                self.over(ops.partial(_approach, share), self.averages, self.optimizer.parameters)
         if self.scaler is not None:
             self.scaler.adjust(finite)
         return ops.select(finite, norm, ops.full_like(norm, float("inf")))
@@ -102,32 +124,34 @@ class _Accumulate(nn.Cell):
 
 
 class _Apply(nn.Cell):
-    """Hands the summed gradients to the update and sets them back to zero; returns loss and norm."""
+    """Hands the summed gradients to the update and sets them back to zero; returns what `TrainStep` does."""
 
-    def __init__(self, mean: nn.Cell, reducer: nn.Cell, update: _Update, sums: ParameterTuple):
+    def __init__(self, ranks: nn.Cell, reducer: nn.Cell, update: _Update, sums: ParameterTuple):
         super().__init__(auto_prefix=False)
-        self.mean = mean
+        self.ranks = ranks
         self.reducer = reducer
         self.update = update
         self.sums = sums
         self.over = ops.HyperMap()
 
     def construct(self, loss):
-        loss = self.mean(loss)
+        loss, stop = self.ranks(loss)
         norm = self.update(loss, self.reducer(self.sums))
-        return loss, ops.depend(norm, self.over(_clear, self.sums))
+        return loss, ops.depend(norm, self.over(_clear, self.sums)), stop
 
 
-class _Mean(nn.Cell):
-    """The mean of a scalar over all ranks."""
+class _Ranks(nn.Cell):
+    """What all ranks know in each step: the mean of their losses, and how many of them ask for the end."""
 
     def __init__(self, device_num: int):
         super().__init__(auto_prefix=False)
-        self.reduce = ops.AllReduce()
+        self.stop = Parameter(Tensor(0.0, ms.float32), name="stop", requires_grad=False)
+        self.reduce = ops.AllReduce() if device_num > 1 else nn.Identity()
         self.share = 1.0 / device_num
 
-    def construct(self, x):
-        return self.reduce(x) * self.share
+    def construct(self, loss):
+        both = self.reduce(ops.stack((loss * self.share, self.stop * 1.0)))  # stack takes no bare Parameter
+        return both[0], both[1]
 
 
 class _Gradients(nn.Cell):
@@ -172,6 +196,7 @@ class TrainStep(nn.TrainOneStepCell):
         scaler (LossScaler): see `get_loss_scaler`; None for full precision.
         clip_norm (float): bound of the gradients' global norm (arXiv:1211.5063); None for none.
         dropout_calls (Parameter): what `seed_dropout` returned.
+        average (WeightAverage): follows the weights; None for none.
         device_num (int): ranks that train together, after `init_context`; loss, gradients and norm are then
             those of all their batches together.
 
@@ -180,8 +205,9 @@ class TrainStep(nn.TrainOneStepCell):
         label (Tensor): shape (N,) or (N, K).
 
     Outputs:
-        Two float32 scalars: the mean loss of the batch before the update, and the global norm of its
-        gradients before clipping. When either is not finite, the norm is infinite and nothing was updated.
+        Three float32 scalars: the mean loss of the batch before the update, the global norm of its gradients
+        before clipping, and how many ranks asked for the end before this step. When loss or norm are not
+        finite, the norm is infinite and nothing was updated.
     """
 
     def __init__(
@@ -193,27 +219,32 @@ class TrainStep(nn.TrainOneStepCell):
         scaler: amp.LossScaler | None = None,
         clip_norm: float | None = None,
         dropout_calls: Parameter | None = None,
+        average: WeightAverage | None = None,
         device_num: int = 1,
     ):
         super().__init__(network, optimizer)
         self.batch_split = batch_split
         self.gradients = _Gradients(network, self.weights, scaler, dropout_calls)
-        self.update = _Update(optimizer, scaler, clip_norm)
-        self.mean = _Mean(device_num) if device_num > 1 else nn.Identity()
+        self.update = _Update(optimizer, scaler, clip_norm, average)
+        self.ranks = _Ranks(device_num)
         if batch_split > 1:
             sums = ParameterTuple(
                 Parameter(ops.zeros_like(w), name=f"accumulated.{w.name}", requires_grad=False)
                 for w in self.weights
             )
             self._accumulate = _Accumulate(self.gradients, sums, batch_split).set_train()
-            self._apply = _Apply(self.mean, self.grad_reducer, self.update, sums).set_train()
+            self._apply = _Apply(self.ranks, self.grad_reducer, self.update, sums).set_train()
 
     def construct(self, image, label):
         loss, grads = self.gradients(image, label)
-        loss = self.mean(loss)
-        return loss, self.update(loss, self.grad_reducer(grads))
+        loss, stop = self.ranks(loss)
+        return loss, self.update(loss, self.grad_reducer(grads)), stop
 
-    def __call__(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    def ask_to_stop(self) -> None:
+        """Let the outputs of the next step tell all ranks that this one asks for the end."""
+        self.ranks.stop.set_data(Tensor(1.0, ms.float32))
+
+    def __call__(self, image: Tensor, label: Tensor) -> tuple[Tensor, ...]:
         if self.batch_split == 1:
             return super().__call__(image, label)
         batch = image.shape[0]

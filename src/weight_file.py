@@ -24,6 +24,9 @@ from src.safetensors_format import parse_safetensors, write_safetensors
 _FORMATS = {".ckpt": (parse_ckpt, write_ckpt), ".safetensors": (parse_safetensors, write_safetensors)}
 
 
+SUFFIXES = tuple(_FORMATS)
+
+
 class WeightFile:
     """An opened weight file, checked as a whole; a context manager.
 

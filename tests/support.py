@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from src.weight_file import SUFFIXES, open_weights
+
 GOLDEN = Path(__file__).parent / "golden"
 SHARED = Path(__file__).parents[2] / "shared"  # real images and reference runs, where they are at hand
 
@@ -51,3 +53,18 @@ def colour_folder(
             pixels[..., label % 3] += 60 + 70 * (label // 3)
             Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{index}.png")
     return root
+
+
+def same_files(one: Path, other: Path) -> None:
+    """Compare the weight files of two runs: names of files and arrays, every bit, what the records say."""
+    names = sorted(path.name for path in one.iterdir() if path.suffix in SUFFIXES)
+    assert names == sorted(path.name for path in other.iterdir() if path.suffix in SUFFIXES)
+    for name in names:
+        with open_weights(one / name) as first, open_weights(other / name) as second:
+            assert first.shapes == second.shapes
+            for array, weight in first:
+                np.testing.assert_array_equal(second.read(array), weight, err_msg=f"{name}: {array}")
+            records = [dict(file.record) for file in (first, second)]
+            for record in records:
+                record["training"] = record.get("training", {}).get("progress")
+            assert records[0] == records[1]

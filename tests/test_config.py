@@ -44,7 +44,8 @@ def fault(call, *arguments) -> str:
 def test_without_a_file_every_key_has_its_default():
     config = load_config([])
     assert isinstance(config, EasyDict)
-    assert set(config) == {"config_path", *SCHEMA}
+    assert set(config) == {"config_path", "given", *SCHEMA}
+    assert config.given == ()
     assert (config.batch_size, config.lr_max, config.backbone) == (512, None, "")
     assert (config.mixup, config.save_checkpoint, config.dataset_path) == (None, True, "")
 
@@ -401,6 +402,7 @@ OF_EVERY_TYPE = {
     "bool": [("save_checkpoint", "false"), ("save_checkpoint", "true")],
     "str": [("device_target", "cpu"), ("device_target", "null"), ("backbone", "yes"), ("backbone", "1e3")],
     "name": [("run_name", ""), ("run_name", "a: b #c"), ("run_name", "é 🙂 'q' \"d\""), ("run_name", "007")],
+    "resume": [("resume", ""), ("resume", "AUTO"), ("resume", "runs/a")],
     "path": [("dataset_path", ""), ("dataset_path", "x"), ("dataset_path", "/a  b/" + "a " * 99 + "\u2028z")],
     "size": [("train_image_size", "7"), ("train_image_size", "7,9"), ("train_image_size", "null")],
     "steps": [("schedule_steps", "0,5,9"), ("schedule_steps", "null")],
@@ -422,7 +424,7 @@ def test_yaml_text_reads_back_to_the_same_values(from_yaml, key, text):
     config = load_config([f"--{key}={text}"])
     written = config_to_yaml(config)
     again = from_yaml(written)
-    assert {**again, "config_path": ""} == config
+    assert {**again, "config_path": "", "given": (key,)} == config
     assert type(again[key]) is type(config[key])
     assert set(yaml.safe_load(written)) == set(SCHEMA)
 

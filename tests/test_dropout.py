@@ -112,7 +112,7 @@ def test_each_micro_batch_has_a_mask_of_its_own_and_its_gradient_has_the_same(sp
     ones = Tensor(np.ones((2 * split, 30), np.float32))
     before, changes = net.weight.asnumpy().copy(), []
     for _ in range(2):
-        loss, _ = step(ones, Tensor(np.ones((2 * split, 1), np.float32)))
+        loss, _, _ = step(ones, Tensor(np.ones((2 * split, 1), np.float32)))
         changes.append(before - net.weight.asnumpy())
         np.testing.assert_allclose(loss.asnumpy(), (changes[-1] * before).sum(), rtol=1e-5)
         before = net.weight.asnumpy().copy()

@@ -144,7 +144,8 @@ def test_paths_that_the_user_wrote_stay(tmp_path):
 
 def test_without_addresses_only_the_results_have_another_place(tmp_path):
     cfg = config(tmp_path)
-    assert local_config(cfg) == {**cfg, "save_checkpoint_path": cfg.output_path}
+    local = {"save_checkpoint_path": cfg.output_path, "given": ("save_checkpoint_path", "file_name")}
+    assert local_config(cfg) == {**cfg, **local}
 
 
 def test_an_empty_eval_path_stays_empty_so_that_the_split_is_found(tmp_path):

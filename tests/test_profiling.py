@@ -2,7 +2,7 @@ import pytest
 
 from src.callback import Stopwatch
 from src.errors import UserError
-from src.profiling import Profiling
+from src.profiling import Profiling, check_steps
 
 
 class Recorder:
@@ -33,8 +33,7 @@ def recorder(monkeypatch):
 
 
 def test_steps_three_to_five_are_recorded_and_then_no_more(recorder, tmp_path):
-    profiling = Profiling(total_steps=9, clock=Stopwatch())
-    profiling.folder = tmp_path
+    profiling = Profiling(tmp_path, clock=Stopwatch())
     profiling.on_train_begin(None)
     assert recorder.calls == [
         {"wait": 0, "warmup": 1, "active": 3, "repeat": 1, "skip_first": 1},
@@ -46,8 +45,8 @@ def test_steps_three_to_five_are_recorded_and_then_no_more(recorder, tmp_path):
     assert recorder.calls[2:] == ["step"] * 5 + ["stop"]
 
 
-def test_a_run_that_fails_stops_the_profiler(recorder):
-    profiling = Profiling(total_steps=9, clock=Stopwatch())
+def test_a_run_that_fails_stops_the_profiler(recorder, tmp_path):
+    profiling = Profiling(tmp_path, clock=Stopwatch())
     profiling.close()  # before it began
     profiling.on_train_begin(None)
     profiling.on_train_step_end(None)
@@ -57,4 +56,5 @@ def test_a_run_that_fails_stops_the_profiler(recorder):
 
 def test_a_run_that_is_too_short_is_refused():
     with pytest.raises(UserError, match="records steps 3 to 5, and the run has 4"):
-        Profiling(total_steps=4, clock=Stopwatch())
+        check_steps(4)
+    check_steps(5)

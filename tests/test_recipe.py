@@ -5,7 +5,7 @@ import pytest
 
 from src.errors import UserError
 from src.model_utils.config import load_config
-from src.recipe import eval_size, learning_rates, make_recipe
+from src.recipe import eval_size, evaluations_due, learning_rates, make_recipe
 
 
 def config(**keys):
@@ -177,3 +177,27 @@ def test_a_recipe_is_given_again_by_its_keys(name):
 )
 def test_the_size_to_evaluate_at_is_that_of_the_weights_unless_given(name, keys, record, expected):
     assert eval_size(config(**keys), record, name, (375, 500)) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "steps"),
+    [
+        ({"eval_interval": 2}, [6, 12]),  # the last epoch of each two
+        ({"eval_interval": 2, "eval_offset": 0}, [3, 9]),  # the first
+        ({"eval_interval": 3, "eval_offset": 1}, [6]),
+        ({"eval_interval": 1}, [3, 6, 9, 12]),
+        ({"eval_every": 5}, [5, 10]),
+        ({"eval_every": 0}, []),
+        ({}, list(range(1, 13))),
+    ],
+)
+def test_evaluations_are_due_by_epochs_or_by_steps(keys, steps):
+    due = evaluations_due(config(**keys), 3, 12)
+    assert [step for step in range(1, 13) if due(step)] == steps
+
+
+def test_epochs_and_steps_between_evaluations_exclude_each_other():
+    with pytest.raises(UserError, match="eval_every counts steps and eval_interval epochs"):
+        evaluations_due(config(eval_every=3, eval_interval=1), 3, 12)
+    with pytest.raises(UserError, match="eval_offset belongs to eval_interval"):
+        evaluations_due(config(eval_offset=2), 3, 12)

@@ -14,7 +14,7 @@ from vit_npz import golden_arrays as vit_arrays
 
 import eval as evaluation
 import train as training
-from src import dataset, from_config, trainer
+from src import dataset, from_config, learner, plan, run_callbacks, trainer
 from src.class_map import write_class_map
 from src.evaluator import evaluate_checkpoint
 from src.model_utils.config import load_config
@@ -22,6 +22,7 @@ from src.trainer import train
 from src.vit_map import VIT_ARCHITECTURES
 from src.weight_file import open_weights
 
+WATCHED = (".lock", "metrics.csv", "curves.png")  # what shows how the run went
 SIZES = {"train_image_size": 16, "train_resize_size": 18}
 
 
@@ -76,7 +77,7 @@ def one_line_error(capsys, code):
 
 def test_a_run_leaves_checkpoints_class_map_configuration_and_log(run):
     names = {path.name for path in run.iterdir()}
-    assert names == {"last.ckpt", "best.ckpt", "class_map.json", "config.yml", "train.log"}
+    assert names == {"last.ckpt", "best.ckpt", "class_map.json", "config.yml", "train.log", *WATCHED}
     assert json.loads((run / "class_map.json").read_text()) == {"blue": 0, "green": 1, "red": 2}
     log = (run / "train.log").read_text()
     assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:INFO:compile time used=", log, re.MULTILINE)
@@ -307,11 +308,19 @@ def test_half_precision_trains_like_full_precision(level, images, tmp_path):
         ("autoaugment", True, "get_augment", 0),
         ("trivialaugment", True, "get_augment", 0),
         ("crop_min", 0.4, "RandomResizedCrop", 1),
-        ("save_checkpoint_epochs", 2, "EveryEpochs", "epochs"),
-        ("keep_checkpoint_max", 2, "KeptCheckpoints", "keep_max"),
+        ("save_checkpoint_epochs", 2, "Checkpoints", "epochs"),
+        ("save_checkpoint_steps", 2, "Checkpoints", "steps"),
+        ("save_checkpoint_minutes", 2.5, "Checkpoints", "minutes"),
+        ("keep_checkpoint_max", 2, "Checkpoints", "keep_max"),
+        ("checkpoint_format", "safetensors", "Checkpoints", "suffix"),
+        ("upload_epochs", 2, "EveryEpochs", "epochs"),
+        ("ema_decay", 0.5, "WeightAverage", 1),
+        ("max_steps", 3, "EarlyStop", "max_steps"),
+        ("max_minutes", 1.5, "EarlyStop", "max_minutes"),
+        ("max_bad_steps", 4, "LossRecorder", "max_bad"),
+        ("tensorboard", True, "Metrics", "tensorboard"),
         ("all_reduce_fusion", (3, 7), "init_context", "all_reduce_fusion"),
         ("replace_head", False, "load_pretrained", "replace_head"),
-        ("save_checkpoint", False, "Evaluation", "save"),
         ("log_every", 9, "StateMonitor", "log_every"),
     ],
 )
@@ -326,17 +335,24 @@ def test_a_key_reaches_what_it_steers(key, value, where, argument, images, tmp_p
         assert found == GIVES.get(key, value)
         raise ReachedError
 
-    module = next(place for place in (dataset, from_config, trainer) if hasattr(place, where))
+    places = (dataset, from_config, learner, run_callbacks, plan, trainer)
+    module = next(place for place in places if hasattr(place, where))
     monkeypatch.setattr(module, where, stop)
     keys = {"backbone": "bit_tiny", "dataset_path": images, "pretrained": pretrained, "batch_size": 6}
     keys = {**keys, "lr_max": 0.01, "save_checkpoint_path": tmp_path, **NEEDS.get(key, {}), key: value}
     text = {name: ",".join(map(str, v)) if isinstance(v, tuple) else v for name, v in argv_keys(keys).items()}
     with pytest.raises(ReachedError):
-        train(load_config([f"--{name}={v}" for name, v in text.items() if v is not None]))
+        train(
+            load_config([f"--{name}={v}" for name, v in text.items() if v is not None]), upload=lambda: None
+        )
 
 
 # What arrives when it is not the value of the key.
-GIVES = {"save_checkpoint": None, "autoaugment": "autoaugment", "trivialaugment": "trivialaugment"}
+GIVES = {
+    "autoaugment": "autoaugment",
+    "trivialaugment": "trivialaugment",
+    "checkpoint_format": ".safetensors",
+}
 # What a key needs beside it to have an effect.
 NEEDS = {
     "label_smooth_factor": {"use_label_smooth": True},
@@ -344,7 +360,7 @@ NEEDS = {
     "loss_scale_mode": {"amp_level": "O2"},
     "crop_min": {"train_resize_size": None},
     "amp_dtype": {"amp_level": "O2"},
-    "keep_checkpoint_max": {"save_checkpoint_epochs": 1},
+    "upload_epochs": {"enable_modelarts": True},
 }
 
 

@@ -124,7 +124,7 @@ def test_clipping_bounds_the_norm_over_all_gradients(options):
     norm = np.sqrt((by_weight**2).sum() + (by_bias**2).sum())
     for bound, factor in ((0.25 * norm, 0.25), (4 * norm, 1.0)):
         step, weight = linear_step(clip_norm=float(bound), **options)
-        _, found = step(Tensor(images), Tensor(labels))
+        _, found, _ = step(Tensor(images), Tensor(labels))
         np.testing.assert_allclose(found.asnumpy(), norm, rtol=1e-5)  # before clipping
         np.testing.assert_allclose(weight.asnumpy(), START - 0.1 * factor * by_weight, rtol=0, atol=1e-6)
 
@@ -139,7 +139,7 @@ def test_a_step_with_bad_numbers_changes_nothing_but_the_scale(kind, split):
     before = [p.asnumpy().copy() for p in step.optimizer.get_parameters()]
     broken = images.copy()
     broken[5, 2] = np.inf
-    loss, norm = step(Tensor(broken), Tensor(labels))
+    loss, norm, _ = step(Tensor(broken), Tensor(labels))
     assert not np.isfinite(loss.asnumpy())
     assert np.isinf(norm.asnumpy())
     for old, param in zip(before, step.optimizer.get_parameters()):  # weights, velocities, global_step
@@ -147,7 +147,7 @@ def test_a_step_with_bad_numbers_changes_nothing_but_the_scale(kind, split):
     if kind:
         assert scaler.scale_value.asnumpy() == (512.0 if kind == "dynamic" else 1024.0)
     moved = weight.asnumpy().copy()
-    _, norm = step(Tensor(images), Tensor(labels))
+    _, norm, _ = step(Tensor(images), Tensor(labels))
     assert np.isfinite(norm.asnumpy())
     assert np.abs(weight.asnumpy() - moved).max() > 1e-3
 
@@ -166,7 +166,7 @@ class InfiniteLoss(nn.Cell):
 def test_an_infinite_loss_with_finite_gradients_is_a_bad_step_too():
     net = nn.Dense(6, 4, weight_init=Tensor(START.copy()), bias_init="zeros")
     optimizer = get_optimizer("momentum", net.trainable_params(), np.full(9, 0.1, np.float32))
-    loss, norm = TrainStep(InfiniteLoss(net), optimizer).set_train()(
+    loss, norm, _ = TrainStep(InfiniteLoss(net), optimizer).set_train()(
         Tensor(np.ones((2, 6), np.float32)), Tensor(np.zeros(2, np.int32))
     )
     assert np.isinf(loss.asnumpy())
@@ -198,7 +198,7 @@ def test_as_many_parameters_as_the_largest_networks_have_compile():
     loss = nn.WithLossCell(net, CrossEntropy())
     step = TrainStep(loss, optimizer, batch_split=2, clip_norm=1.0, scaler=get_loss_scaler("dynamic", 8.0))
     step.set_train()
-    _, norm = step(Tensor(uniform_images(2, 8, 8, 0)), Tensor(np.array([0, 1], np.int32)))
+    _, norm, _ = step(Tensor(uniform_images(2, 8, 8, 0)), Tensor(np.array([0, 1], np.int32)))
     assert np.isfinite(norm.asnumpy())
 
 

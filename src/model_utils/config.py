@@ -36,6 +36,8 @@ def load_config(
 ) -> EasyDict:
     """Return every key of the schema, and `config_path`, with checked values. Nobody changes the result.
 
+    `given` names the keys that the file or the command line set.
+
     Args:
         argv: the arguments after the program's name; None takes those of the process.
         prog: name of the script, for `--help`.
@@ -55,17 +57,31 @@ def load_config(
     config.update(defaults or {})
     given = _read_argv(argv)
     if given.get("config_path"):
-        config.update(_read_yaml(given["config_path"]))
-    config = EasyDict({**config, **given})
+        given = {**config_from_yaml(_read_text(given["config_path"]), given["config_path"]), **given}
+    config = EasyDict({**config, **given, "given": tuple(given)})
+    check_given(config, required)
+    _check_together(config)
+    return config
+
+
+def check_given(config: Mapping[str, Any], required: Iterable[str]) -> None:
+    """Raise `UserError` for the first of the keys that has no value."""
     for name in required:
         if config[name] in (None, ""):
-            file = config.config_path or "a YAML file for --config_path"
+            file = config["config_path"] or "a YAML file for --config_path"
             raise UserError(
                 f"{name} is not set ({SCHEMA[name].help}): "
                 f"give --{name} VALUE, or write '{name}: VALUE' into {file}"
             )
-    _check_together(config)
-    return config
+
+
+def config_from_yaml(text: str, place: str) -> dict[str, Any]:
+    """Return the checked values of the keys in `text`, which came from `place`. Raises `UserError`."""
+    values: dict[str, Any] = {}
+    for where, name, raw in _pairs(text, place):
+        _require_known(name, SCHEMA, where)
+        _add(values, SCHEMA[name], raw, where)
+    return values
 
 
 def config_to_yaml(config: Mapping[str, Any]) -> str:
@@ -128,14 +144,6 @@ def _read_argv(argv: list[str]) -> dict[str, Any]:
     return values
 
 
-def _read_yaml(path: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for place, name, raw in _pairs(path):
-        _require_known(name, SCHEMA, place)
-        _add(values, SCHEMA[name], raw, place)
-    return values
-
-
 def _require_known(name: str, keys: Mapping[str, Key], place: str) -> None:
     if name in RETIRED:
         raise UserError(f"{place}: {name} is gone; {RETIRED[name]}")
@@ -154,9 +162,8 @@ def _add(values: dict[str, Any], key: Key, raw: Raw, place: str) -> None:
         raise UserError(f"{place}: {key.name}: {error}") from None
 
 
-def _pairs(path: str) -> Iterator[tuple[str, str, Raw]]:
-    """Yield (file:line, key, text or list of texts) of a YAML file that is a flat mapping."""
-    text = _read_text(path)
+def _pairs(text: str, path: str) -> Iterator[tuple[str, str, Raw]]:
+    """Yield (file:line, key, text or list of texts) of YAML text that is a flat mapping."""
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:

@@ -143,7 +143,7 @@ def _with_local_paths(cfg: EasyDict) -> EasyDict:
         weights = str(file if file.is_file() else cfg.load_path)
         local.update({key: cfg[key] or weights for key in ("pretrained", "checkpoint_path")})
     local["file_name"] = _exported(cfg, local.get("checkpoint_path", cfg.checkpoint_path))
-    return EasyDict({**cfg, **local})
+    return EasyDict({**cfg, **local, "given": (*cfg.get("given", ()), *local)})
 
 
 def _exported(cfg: EasyDict, checkpoint: str) -> str:
@@ -217,27 +217,25 @@ def _job() -> str:
 def _stopped_by_sigterm() -> Iterator[None]:
     """Let SIGTERM, by which ModelArts stops a job, end the block of a rank as an exception does.
 
-    The scheduler sits in native code, which would not come back to a handler.
+    A program that has a way of its own with SIGTERM keeps it. The scheduler sits in native code, which would
+    not come back to a handler.
     """
-    if _is_scheduler():
-        yield
-        return
-    owner = os.getpid()
+    before, owner = signal.getsignal(signal.SIGTERM), os.getpid()
 
     def stop(number, _):
         if os.getpid() != owner:  # a child process has nothing to clean up
             os._exit(128 + number)
         raise SystemExit(128 + number)  # a second signal raises again, should something swallow this
 
-    before = _set_sigterm(stop)
+    if before == signal.SIG_DFL and not _is_scheduler():
+        _set_sigterm(stop)
     try:
         yield
     finally:
         _set_sigterm(before or signal.SIG_DFL)
 
 
-def _set_sigterm(handler):
-    """Set the handler where Python allows it, in the main thread; return the one before."""
+def _set_sigterm(handler) -> None:
+    """Set the handler where Python allows it, in the main thread."""
     if threading.current_thread() is threading.main_thread():
-        return signal.signal(signal.SIGTERM, handler)
-    return None
+        signal.signal(signal.SIGTERM, handler)

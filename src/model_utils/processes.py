@@ -19,16 +19,11 @@ from typing import Callable
 
 import psutil  # comes with MindSpore, whose msrun needs it
 
+from src.errors import Stopped
+
 PAUSE = 0.1  # seconds between two looks
+FAILURE_GRACE = 15.0  # seconds for the others when a rank has failed: they wait for it in vain
 KILL_SECONDS = 10.0  # a killed process that is still there after this hangs in the kernel
-
-
-class Stopped(BaseException):
-    """A signal asked for the end of the run."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,8 @@ def supervise(
         folder: of the run.
         start: starts the processes one by one.
         show: called again and again while they run.
-        grace: seconds that ranks have to end after a signal, and msrun after its ranks.
+        grace: seconds that ranks have to end after a signal, and msrun after its ranks; at most
+            `FAILURE_GRACE` when one has failed.
 
     Returns:
         What failed first and its exit code; or None and 0, or 128 + the signal that ended the run.
@@ -93,15 +89,12 @@ def supervise(
             if failed is None:
                 _wait_for(starters, grace)
             else:
-                _stop_ranks(folder, starters, [signal.SIGTERM], grace)
+                _stop_ranks(folder, starters, signal.SIGTERM, min(grace, FAILURE_GRACE))
         except Stopped as stop:
             code = code or 128 + stop.signum
             with contextlib.suppress(Stopped):  # a second signal: no more patience
-                # MindSpore's own handlers may swallow SIGINT in a rank that waits for others
-                signals = (
-                    [signal.SIGINT, signal.SIGTERM] if stop.signum == signal.SIGINT else [signal.SIGTERM]
-                )
-                _stop_ranks(folder, starters, signals, grace)
+                signum = signal.SIGINT if stop.signum == signal.SIGINT else signal.SIGTERM
+                _stop_ranks(folder, starters, signum, grace)
         finally:
             _kill_all(folder, starters)
     show()
@@ -136,18 +129,17 @@ def _wait_for(starters: Sequence[Starter], seconds: float) -> None:
         time.sleep(PAUSE)
 
 
-def _stop_ranks(folder: Path, starters: Sequence[Starter], signals: Sequence[int], seconds: float) -> None:
-    """Send the signals to the ranks one by one, within `seconds`. Msrun would cut it short: it is frozen."""
+def _stop_ranks(folder: Path, starters: Sequence[Starter], signum: int, seconds: float) -> None:
+    """Send the signal to the ranks and wait for them so long. Msrun would cut it short: it is frozen."""
     for starter in starters:
         if starter.name == "msrun" and starter.process.poll() is None:
             starter.process.send_signal(signal.SIGSTOP)
-    for signum in signals:
-        deadline = time.monotonic() + seconds / len(signals)
-        for process in _processes(folder, of_ranks=True):
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(signum)
-        while time.monotonic() < deadline and any(_processes(folder, of_ranks=True)):
-            time.sleep(PAUSE)
+    deadline = time.monotonic() + seconds
+    for process in _processes(folder, of_ranks=True):
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signum)
+    while time.monotonic() < deadline and any(_processes(folder, of_ranks=True)):
+        time.sleep(PAUSE)
 
 
 def _kill_all(folder: Path, starters: Sequence[Starter]) -> None:

@@ -83,7 +83,16 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("save_checkpoint_path", "path", "./outputs", "folder for checkpoints, log and configuration"),
         Key("all_reduce_fusion", "indices", (), "several devices: numbers of parameters after which a new "
             "all-reduce of the gradients begins", ">= 1"),
+        Key("resume", "resume", "", "go on from a checkpoint, or from the newest in a folder; auto: from the "
+            "newest of run_name, or of all runs, and start anew if there is none"),
+        Key("allow_changed_config", "bool", False, "let a resumed run have other keys or data than before"),
+        Key("max_steps", "int", None, "stop after this step, to be resumed; null: at the end", ">= 1"),
+        Key("max_minutes", "float", None, "stop after so long, to be resumed; null: never", "> 0"),
+    ),
+    "watching": (
         Key("log_every", "int", 10, "steps per log line, at the least", ">= 1"),
+        Key("progress_bar", "bool", True, "show a progress bar when standard error is a terminal"),
+        Key("tensorboard", "bool", False, "write TensorBoard events into <run>/tensorboard"),
         Key("open_profiler", "bool", False, "record where three steps spend their time, in <run>/profile"),
     ),
     "data": (
@@ -168,6 +177,10 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("clip_norm", "float", None, "bound of the gradients' global norm, 0 is off; null: the family's "
             "rule", ">= 0"),
         Key("gc_flag", "bool", False, "gradient centralization"),
+        Key("ema_decay", "float", 0.0, "evaluate and save the moving average of the weights with this decay; "
+            "0 is off", ">= 0, < 1"),
+        Key("max_bad_steps", "int", 10, "so many steps in a row with numbers that are not finite end the run",
+            ">= 1"),
     ),
     "loss": (
         Key("loss_name", "str", None, "null: ce, or ce_smooth_mixup with use_label_smooth",
@@ -216,7 +229,11 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("save_checkpoint", "bool", True, "write checkpoints while training"),
         Key("save_checkpoint_epochs", "int", None, "epochs between checkpoints that are kept besides the "
             "last and the best; null: none", ">= 1"),
+        Key("save_checkpoint_steps", "int", None, "the same in steps", ">= 1"),
         Key("keep_checkpoint_max", "int", 3, "how many of those stay; the oldest goes", ">= 1"),
+        Key("save_checkpoint_minutes", "float", 15.0, "the last checkpoint is at most so old", "> 0"),
+        Key("checkpoint_format", "str", "ckpt", "MindSpore's format, or that of Hugging Face",
+            choices=("ckpt", "safetensors")),
     ),
 }
 # fmt: on
@@ -230,6 +247,21 @@ CONFIG_PATH = Key("config_path", "path", "", "YAML file of the keys below; the c
 SCHEMA: dict[str, Key] = {key.name: key for keys in GROUPS.values() for key in keys}
 
 # Keys in which the ranks of a run may differ.
-LOCAL_KEYS = {"device_id", "config_path"} | {
+LOCAL_KEYS = {"device_id", "config_path", "resume"} | {
     key.name for key in SCHEMA.values() if key.type in ("path", "url")
 }
+
+# fmt: off
+# Keys of this start alone, which a resumed run does not take over.
+START_KEYS = {
+    "allow_changed_config", "max_minutes", "max_steps", "resume", "run_name", "save_checkpoint_path",
+}
+
+# Keys in which a resumed run may differ from its beginning: none of them changes what is learnt.
+FREE_KEYS = LOCAL_KEYS | START_KEYS | {
+    "all_reduce_fusion", "device_target", "eval_batch_size", "eval_every", "eval_interval",
+    "eval_num_workers", "eval_offset", "max_bad_steps", "on_bad_image", "replace_head", "train_num_workers",
+} | {
+    key.name for group in ("watching", "cloud", "export", "inference", "checkpoint") for key in GROUPS[group]
+}
+# fmt: on

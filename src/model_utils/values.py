@@ -131,6 +131,10 @@ def _triple(items: list[str]) -> tuple[float, float, float]:
     return numbers * (3 // len(numbers))
 
 
+def _resume(text: str) -> str:
+    return "auto" if text.strip().lower() == "auto" else absolute_path(text)
+
+
 _LISTS = ("size", "steps", "indices", "epochs", "augment", "words", "triple")
 TYPES = {
     "int": ("a whole number", _int),
@@ -140,6 +144,7 @@ TYPES = {
     "name": ("a name without / and \\", _name),
     "url": ("an address or a path", _str),
     "path": ("a path", absolute_path),
+    "resume": ("auto or a path", _resume),
     "size": ("a whole number or a pair height,width", _size),
     "steps": ("two or more whole numbers, each larger than the one before,", _steps),
     "indices": ("one or more whole numbers, each larger than the one before,", _indices),

@@ -1,0 +1,83 @@
+"""All that training changes, in one file and back: weights, moments, counts, loss scale, weight average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import mindspore as ms
+from mindspore import Parameter, amp, nn
+
+from src.array_io import Weight, differences
+from src.errors import UserError
+from src.weight_average import PREFIX, WeightAverage
+from src.weight_file import open_weights, write_weights
+
+RAW = "raw."  # the weights that are trained, where the file holds their average, too
+
+
+class TrainState:
+    """The arrays of a run under the names that they have in a checkpoint.
+
+    A network's own names stand for the weights that are evaluated: the average when there is one. Whatever
+    reads the file (evaluation, export, fine-tuning) finds them there and leaves out the rest.
+
+    Args:
+        network (Cell): what is trained.
+        optimizer (Optimizer): its moments and its count of steps are kept, not the table of rates.
+        scaler (LossScaler): see `get_loss_scaler`; None in full precision.
+        dropout_calls (Parameter): what `seed_dropout` returned.
+        average (WeightAverage): of `network`; None for none.
+    """
+
+    def __init__(
+        self,
+        network: nn.Cell,
+        optimizer: nn.Optimizer,
+        *,
+        scaler: amp.LossScaler | None = None,
+        dropout_calls: Parameter | None = None,
+        average: WeightAverage | None = None,
+    ):
+        params = {param.name: param for param in network.get_parameters()}
+        self.weights = params
+        self.state: dict[str, Parameter] = {}
+        if average is not None:
+            averaged = {p.name[len(PREFIX) :]: p for p in average.network.get_parameters()}
+            self.weights = averaged
+            self.state = {RAW + name: params[name] for name in params}
+        left_out = {*params, "learning_rate"}
+        self.state.update((n, p) for n, p in optimizer.parameters_dict().items() if n not in left_out)
+        if scaler is not None:
+            scales = [value for value in vars(scaler).values() if isinstance(value, Parameter)]
+            self.state.update((param.name, param) for param in scales)
+        if dropout_calls is not None:
+            self.state[dropout_calls.name] = dropout_calls
+
+    def save(self, path: Path, record: Mapping) -> None:
+        """Write everything, and the record. Raises `UserError`."""
+        write_weights(path, _arrays({**self.weights, **self.state}), record)
+
+    def save_weights(self, path: Path, record: Mapping) -> None:
+        """Write the weights that are evaluated, and the record. Raises `UserError`."""
+        write_weights(path, _arrays(self.weights), record)
+
+    def load(self, path: Path) -> None:
+        """Fill everything from a file that `save` wrote.
+
+        Raises:
+            UserError: the file is damaged or of another run; nothing is changed then.
+        """
+        params = {**self.weights, **self.state}
+        with open_weights(path) as file:
+            problem = differences({name: tuple(param.shape) for name, param in params.items()}, file.shapes)
+            if problem:
+                raise UserError(
+                    f"{path} is not of this run: {problem}; resume with the configuration of its run"
+                )
+            for name, param in params.items():
+                param.set_data(ms.Tensor(file.read(name), param.dtype))
+
+
+def _arrays(params: Mapping[str, Parameter]) -> list[Weight]:
+    return [Weight(n, tuple(p.shape), p.asnumpy, str(p.dtype).lower()) for n, p in params.items()]

@@ -1,0 +1,156 @@
+"""Callbacks that show a run: `metrics.csv`, its curves, TensorBoard events, the bar on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from mindspore.train import Callback
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from src.callback import LossRecorder, Stopwatch
+from src.curves import draw_curves
+from src.metrics_file import MetricsFile, Row
+from src.progress import Progress
+
+
+class Metrics(Callback):
+    """Writes a row for every step, and draws the curves at every evaluation and at the end.
+
+    Stands after `Evaluation` and before `Checkpoints`: what a checkpoint counts is in the file.
+
+    Args:
+        progress (Progress): where the run stands.
+        losses (LossRecorder): stands before this callback.
+        evaluation (Evaluation): likewise.
+        clock (Stopwatch): stands still while the curves are drawn.
+        folder (Path): of the run.
+        title (str): of the picture.
+        batch_size (int): images a step over all devices.
+        steps_per_epoch (int): steps that an epoch is counted as.
+        tensorboard (bool): write events into `tensorboard/`, too.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        *,
+        losses: LossRecorder,
+        evaluation: Callback,
+        clock: Stopwatch,
+        folder: Path,
+        title: str,
+        batch_size: int,
+        steps_per_epoch: int,
+        tensorboard: bool,
+    ):
+        super().__init__()
+        self.progress = progress
+        self.losses = losses
+        self.evaluation = evaluation
+        self.clock = clock
+        self.picture = folder / "curves.png"
+        self.title = title
+        self.batch_size = batch_size
+        self.steps_per_epoch = steps_per_epoch
+        self.before: tuple[float, float] | None = None  # clock and waiting at the end of the last step
+        self.file = MetricsFile(folder / "metrics.csv", progress.step)
+        self.events = _events(folder / "tensorboard", progress.step) if tensorboard else None
+
+    def on_train_begin(self, run_context):
+        """Write the evaluation that was made up for."""
+        if self.evaluation.fresh:
+            self._write(Row(self.progress.step, self._epoch(), **self._accuracy()))
+
+    def on_train_step_end(self, run_context):
+        """Write the row of the step."""
+        now = (self.clock.time(), self.clock.waited)
+        speed = {}
+        if self.before is not None:  # the first step is compilation
+            seconds, wait = now[0] - self.before[0], now[1] - self.before[1]
+            speed = {"images_per_second": self.batch_size / seconds, "data_wait": wait / seconds}
+        self._write(
+            Row(
+                self.progress.step,
+                self._epoch(),
+                loss=self.losses.values[-1],
+                gradient_norm=self.losses.norm,
+                learning_rate=self.losses.rate,
+                **speed,
+                **self._accuracy(),
+            )
+        )
+        self.before = (self.clock.time(), self.clock.waited)
+
+    def close(self) -> None:
+        """Draw the curves of whatever was trained, and close the files."""
+        if self.file.rows:
+            draw_curves(self.picture, self.file.rows, self.title)
+        self.file.close()
+        if self.events is not None:
+            self.events.close()
+
+    def _epoch(self) -> int:
+        return max(0, self.progress.step - 1) // self.steps_per_epoch
+
+    def _accuracy(self) -> dict:
+        if not self.evaluation.fresh:
+            return {}
+        return {key: self.progress.result[key] for key in ("top1", "top5")}
+
+    def _write(self, row: Row) -> None:
+        self.file.append(row)
+        if self.events is not None:
+            for name, value in row._asdict().items():
+                if name != "step" and value is not None:
+                    self.events.add_scalar(name, value, row.step)
+        if row.top1 is not None:
+            with self.clock.paused():
+                draw_curves(self.picture, self.file.rows, self.title)
+
+
+def _events(folder: Path, step: int):
+    from tensorboardX import SummaryWriter  # for those who want it
+
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+
+
+class ProgressBar(Callback):
+    """A bar on standard error: steps, loss, rate, speed, waiting. The log lines scroll above it."""
+
+    def __init__(
+        self, progress: Progress, *, losses: LossRecorder, clock: Stopwatch, total_steps: int, batch_size: int
+    ):
+        super().__init__()
+        self.progress = progress
+        self.losses = losses
+        self.clock = clock
+        self.batch_size = batch_size
+        self.bar = tqdm(
+            total=total_steps, initial=progress.step, unit="step", dynamic_ncols=True, leave=False
+        )
+        self.begun = (0.0, 0.0)
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show it in the block."""
+        with logging_redirect_tqdm([logging.getLogger("src")]), self.bar:
+            yield
+
+    def on_train_step_end(self, run_context):
+        """Move on."""
+        if self.bar.n == self.bar.initial:
+            self.begun = (self.clock.time(), self.clock.waited)
+        seconds = self.clock.time() - self.begun[0]
+        steps = self.progress.step - self.bar.initial - 1
+        if steps and seconds:
+            self.bar.set_postfix_str(
+                f"loss {self.losses.mean(50):.4f}, lr {self.losses.rate:.2g}, "
+                f"{steps * self.batch_size / seconds:.0f} images/s, "
+                f"{100 * (self.clock.waited - self.begun[1]) / seconds:.0f} % waiting",
+                refresh=False,
+            )
+        self.bar.update(self.progress.step - self.bar.n)
