@@ -10,7 +10,7 @@ from pathlib import Path
 
 from src.array_io import count
 from src.convert import convert
-from src.errors import ArgumentParser, run_main
+from src.errors import ArgumentParser, one_line, run_main
 from src.weight_file import open_weights
 
 
@@ -30,8 +30,8 @@ def _run(argv: list[str] | None) -> None:
         parameters = sum(count(shape) for shape in weights.shapes.values())
     print(f"network:    {record['network']}, {parameters:,} parameters in {len(weights.shapes)} arrays")
     print(f"classes:    {record['class_num']}")
-    print(f"source:     {args.npz_path}, sha256 {record['sha256']}")
-    print(f"written:    {output}, {output.stat().st_size:,} bytes")
+    print(one_line(f"source:     {args.npz_path}, sha256 {record['sha256']}"))
+    print(one_line(f"written:    {output}, {output.stat().st_size:,} bytes"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,17 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TextIO
 
-_FORMAT = logging.Formatter("%(asctime)s:%(levelname)s:%(message)s", "%Y-%m-%d %H:%M:%S")
+from src.errors import one_line
+
+
+class _OneLine(logging.Formatter):
+    """Names of files, which messages hold, may hold anything."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return one_line(super().formatMessage(record))
+
+
+_FORMAT = _OneLine("%(asctime)s:%(levelname)s:%(message)s", "%Y-%m-%d %H:%M:%S")
 
 
 def get_logger(

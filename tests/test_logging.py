@@ -19,3 +19,11 @@ def test_other_ranks_show_warnings_and_write_no_file(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith(":WARNING:here")
+
+
+def test_names_in_a_message_stay_on_their_line_and_cannot_fail_to_be_written(tmp_path):
+    terminal = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    get_logger(tmp_path, stream=terminal).warning("skipped: %s", "a\n\x1b[31m\udcff猫.png")
+    terminal.seek(0)
+    for text in (terminal.read(), (tmp_path / "train.log").read_text(encoding="utf-8")):
+        assert text.endswith(":WARNING:skipped: a\\n\\x1b[31m\\udcff猫.png\n")
