@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
-from src.errors import ArgumentParser, UserError, run_main
+from src.errors import ArgumentParser, UserError, one_line, run_main
 from src.image_folder import ImageFolder
+from src.infer_result import labels_text
 
 
 def main(argv=None) -> int:
@@ -27,10 +27,10 @@ def _run(argv) -> None:
     samples = ImageFolder(args.img_path)
     labels = dict(zip(samples.names, samples.labels.tolist()))  # by path: names repeat over the classes
     try:
-        args.label_path.write_text(json.dumps(labels, indent=0, ensure_ascii=False), encoding="utf-8")
+        args.label_path.write_text(labels_text(labels), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {args.label_path}: {error.strerror}; choose another place") from None
-    print(f"{args.label_path}: {len(labels)} images of {len(samples.class_names)} classes")
+    print(one_line(f"{args.label_path}: {len(labels)} images of {len(samples.class_names)} classes"))
 
 
 if __name__ == "__main__":

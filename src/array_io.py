@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import BinaryIO, Callable, NamedTuple
 import numpy as np
 
 from src.errors import UserError
+from src.user_files import open_regular
 
 BLOCK_BYTES = 16 * 2**20
+MAX_AXES = 32  # of a NumPy array
 RECORD_KEY = "weights_record"  # where both formats keep the record; no Parameter is named like this
 
 # dtype -> what .ckpt and what .safetensors call it
@@ -50,6 +53,8 @@ class Stored(NamedTuple):
 
     def check(self, name: str) -> None:
         """Raise `ValueError` when the bytes do not fit the shape and the dtype."""
+        if len(self.shape) > MAX_AXES:
+            raise ValueError(f"is damaged: '{name}' has {len(self.shape)} axes")
         wanted = count(self.shape) * storage(self.dtype).itemsize
         found = sum(length for _, length in self.pieces)
         if found != wanted:
@@ -89,19 +94,24 @@ def widen(raw: np.ndarray, dtype: str) -> np.ndarray:
 
 def damaged(path: Path, reason: str) -> UserError:
     """Return the error for a file that is not what its name promises."""
-    kind = _kind(path)
+    try:
+        with open_regular(path) as stream:
+            head, size = stream.read(16), os.fstat(stream.fileno()).st_size
+    except OSError as error:
+        return UserError(
+            f"{path} {reason}, and now cannot be read: {error.strerror}; leave it while it is read"
+        )
+    kind = _kind(head)
     advice = (
         f"it looks like a {kind} file: rename it"
         if kind not in ("", path.suffix)
         else "copy or download it again"
     )
-    return UserError(f"{path} ({path.stat().st_size} bytes) {reason}; {advice}")
+    return UserError(f"{path} ({size} bytes) {reason}; {advice}")
 
 
-def _kind(path: Path) -> str:
+def _kind(head: bytes) -> str:
     """Guess the suffix that belongs to a file from its first bytes; empty when they say nothing."""
-    with path.open("rb") as stream:
-        head = stream.read(16)
     if head.startswith(b"PK\x03\x04"):
         return ".npz"
     if head[8:9] == b"{":
@@ -110,17 +120,17 @@ def _kind(path: Path) -> str:
 
 
 def open_binary(path: Path, wanted: str) -> BinaryIO:
-    """Open a binary file; refuse what cannot be one: missing, a folder, empty, a web page, text."""
-    if not path.exists():
-        raise UserError(f"{path} does not exist; check the path of {wanted} or download it again")
-    if not path.is_file():
-        raise UserError(f"{path} is not a file; the path of {wanted} was wanted")
+    """Open a binary file; refuse what cannot be one: missing, a folder, a pipe, empty, a web page, text."""
     try:
-        stream = path.open("rb")
+        stream = open_regular(path)
+        head = stream.read(512)
+        stream.seek(0)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; check the path of {wanted} or download it again") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is not a file; the path of {wanted} was wanted") from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    head = stream.read(512)
-    stream.seek(0)
+        raise UserError(f"{path} cannot be read: {error.strerror}; the path of {wanted} was wanted") from None
     reason = None
     if not head:
         reason = "is empty"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,12 @@ import numpy as np
 from PIL import Image
 
 from src.errors import MissingDataError, UserError
+from src.user_files import is_regular, open_regular, read_bytes
 
 log = logging.getLogger(__name__)
 
 SIDE = 32
+MAX_NAMES_BYTES = 100_000
 PIXELS = 3 * SIDE * SIDE
 CIFAR10_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
@@ -94,7 +97,7 @@ class Cifar:
         wanted = _choose(layout.labels, label, f"the label of {name}")
         folder = _folder(Path(root), layout) or Path(root)
         files = layout.train if train else layout.test
-        present = [folder / file for file in files if (folder / file).is_file()]
+        present = [folder / file for file in files if is_regular(folder / file)]
         if not present:
             raise MissingDataError(f"no {files[0]} in {root}; {_advice(Path(root), layout)}")
         missing = [file for file in files if folder / file not in present]
@@ -126,8 +129,13 @@ class Cifar:
 def detect_format(root: str | os.PathLike[str]) -> str:
     """Return `cifar10`, `cifar100` or `imagefolder`. A pickled CIFAR counts: `Cifar` then says what to do."""
     root = Path(root)
-    if not root.is_dir():
-        raise UserError(f"the data folder {root} {'is not a folder' if root.exists() else 'does not exist'}")
+    try:
+        if not stat.S_ISDIR(root.stat().st_mode):
+            raise UserError(f"the data folder {root} is not a folder")
+    except FileNotFoundError:
+        raise UserError(f"the data folder {root} does not exist") from None
+    except OSError as error:
+        raise UserError(f"cannot read the data folder {root}: {error.strerror}") from None
     for name, layout in LAYOUTS.items():
         if _folder(root, layout) or _pickled(root, layout):
             return name
@@ -136,7 +144,7 @@ def detect_format(root: str | os.PathLike[str]) -> str:
 
 def _folder(root: Path, layout: Layout) -> Path | None:
     for folder in (root, root / layout.folder):
-        if any((folder / file).is_file() for file in layout.train + layout.test):
+        if any(is_regular(folder / file) for file in layout.train + layout.test):
             return folder
     return None
 
@@ -145,7 +153,7 @@ def _pickled(root: Path, layout: Layout) -> Path | None:
     """Return a file of the pickled version: the same names without `.bin`."""
     stems = [Path(file).stem for file in layout.train + layout.test]
     paths = [folder / stem for folder in (root, root / layout.pickled_folder) for stem in stems]
-    return next((path for path in paths if path.is_file()), None)
+    return next(filter(is_regular, paths), None)
 
 
 def _advice(root: Path, layout: Layout) -> str:
@@ -160,10 +168,16 @@ def _advice(root: Path, layout: Layout) -> str:
 def _records(path: Path, layout: Layout, label: Label) -> np.ndarray:
     """Map a file into memory, uint8 of shape (records, bytes of a record)."""
     length = layout.label_bytes + PIXELS
-    size = path.stat().st_size
-    if size == 0 or size % length:
-        raise UserError(f"{path} has {size} bytes, expected a multiple of {length}; download it again")
-    records = np.memmap(path, np.uint8, "r").reshape(-1, length)
+    try:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size == 0 or size % length:
+                raise UserError(
+                    f"{path} has {size} bytes, expected a multiple of {length}; download it again"
+                )
+            records = np.memmap(stream, np.uint8, "r", shape=(size // length, length))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; download it again") from None
     wrong = np.flatnonzero(records[:, label.byte] >= label.count)
     if wrong.size:
         raise UserError(
@@ -175,8 +189,12 @@ def _records(path: Path, layout: Layout, label: Label) -> np.ndarray:
 
 def _class_names(folder: Path, label: Label) -> tuple[str, ...]:
     path = folder / label.names_file
-    if path.is_file():
-        text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = read_bytes(path, MAX_NAMES_BYTES).decode(errors="replace")
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            log.warning("%s is not used: %s", path, error.strerror)
+    else:
         names = tuple(line.strip() for line in text.splitlines() if line.strip())
         if len(set(names)) == len(names) == label.count:
             return names

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from src.errors import UserError
+from src.user_files import read_json
 
 CLASS_MAP = "class_map.json"  # its name beside a checkpoint
 
@@ -24,7 +25,7 @@ def write_class_map(path: str | os.PathLike[str], class_names: Sequence[str]) ->
 def read_class_map(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Read what `write_class_map` wrote; the indices must be 0..n-1, each once."""
     try:
-        indices = json.loads(Path(path).read_text(encoding="utf-8"))
+        indices = read_json(path)
     except OSError as error:
         raise UserError(f"cannot read class map {path}: {error.strerror}") from error
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from src.array_io import BLOCK_BYTES, Mapped, Weight
+from src.array_io import Mapped, Weight
 from src.errors import UserError
 from src.npz_file import NpzFile, open_npz
 from src.npz_map import GOOGLE_MEAN, GOOGLE_STD, BitArchitecture, map_bit
@@ -41,7 +40,7 @@ def google_weights(npz: NpzFile) -> tuple[list[Weight], dict]:
         "image_mean": list(GOOGLE_MEAN),
         "image_std": list(GOOGLE_STD),
         "source": npz.path.name,
-        "sha256": _sha256(npz.path),
+        "sha256": npz.sha256(),
     }
     return weights, record
 
@@ -69,11 +68,3 @@ def _map_bit(shapes: Mapping[str, tuple]) -> tuple[BitArchitecture, list[Mapped]
 
 def _load(read: Callable[[str], np.ndarray], param: Mapped) -> np.ndarray:
     return param.turn(read(param.key))
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for block in iter(partial(stream.read, BLOCK_BYTES), b""):
-            digest.update(block)
-    return digest.hexdigest()

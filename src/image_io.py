@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Union
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from src.errors import UserError
+from src.user_files import open_regular
 
 EXTENSIONS = (
     ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo",
     ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
+MAX_SIDE = 65_535  # of a JPEG; resizing an image of 1 x 89 million pixels would take 80 GB
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # an MPO is a JPEG to Pillow
 
 Source = Union[str, "os.PathLike[str]", bytes]
@@ -62,14 +62,18 @@ def _opened(source: Source) -> Iterator[Image.Image]:
         if isinstance(source, bytes):
             file, size = io.BytesIO(source), len(source)
         else:
-            file, status = Path(source), Path(source).stat()
-            size = status.st_size
-            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
-                raise ValueError("it is not a regular file")
-        if size == 0:
-            raise ValueError("the file is empty")
-        with Image.open(file, formats=FORMATS) as image:
-            yield image
+            file = open_regular(source)
+            size = os.fstat(file.fileno()).st_size
+        with file:
+            if size == 0:
+                raise ValueError("the file is empty")
+            with Image.open(file, formats=FORMATS) as image:
+                if not 1 <= min(image.size) <= max(image.size) <= MAX_SIDE:
+                    width, height = image.size
+                    raise ValueError(
+                        f"its {width} x {height} pixels are none, or more than {MAX_SIDE} in a row"
+                    )
+                yield image
     except Exception as error:  # on damaged data Pillow raises any type, from struct.error to KeyError
         name = f"of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
         raise BadImageError(f"cannot read image {name}: {_reason(error)}; repair or remove it") from error

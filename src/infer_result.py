@@ -17,11 +17,13 @@ import numpy as np
 from src.atomic import replacing
 from src.errors import UserError
 from src.metric import TopK
+from src.user_files import open_regular, read_json
 
 log = logging.getLogger(__name__)
 
 IMAGES, LABELS = "images", "labels.json"
 SUFFIX = ".bin"
+MAX_LABEL_BYTES = 2**28  # of ImageNet's training images they are 2**26
 BATCH = 1024  # results that are counted at a time
 
 
@@ -40,7 +42,13 @@ def write_tensors(folder: str | os.PathLike, batches: Iterable[tuple[list[str], 
 def write_labels(folder: str | os.PathLike, labels: dict[str, int]) -> None:
     """Write name -> label, after the tensors: a folder with this file is whole."""
     with replacing(Path(folder) / LABELS) as stream:
-        stream.write(json.dumps(labels, indent=0, ensure_ascii=False).encode())
+        stream.write(labels_text(labels).encode())
+
+
+def labels_text(labels: dict[str, int]) -> str:
+    """Return name -> label as JSON; of a name that is no UTF-8 the broken bytes alone are escaped."""
+    text = json.dumps(labels, indent=0, ensure_ascii=False)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def read_labels(folder: str | os.PathLike) -> dict[str, int]:
@@ -51,11 +59,13 @@ def read_labels(folder: str | os.PathLike) -> dict[str, int]:
     """
     path = Path(folder) / LABELS
     try:
-        labels = json.loads(path.read_text(encoding="utf-8"))
+        labels = read_json(path, MAX_LABEL_BYTES)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run preprocess.py to its end first") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read ({error}); run preprocess.py again") from None
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); run preprocess.py again"
+        ) from None
     if not isinstance(labels, dict) or not all(type(v) is int and v >= 0 for v in labels.values()):
         raise UserError(f"{path} is no table of names and labels; run preprocess.py again")
     return labels
@@ -106,12 +116,14 @@ def read_logits(path: str | os.PathLike, class_num: int) -> np.ndarray:
         UserError: it cannot be read or has another size.
     """
     try:
-        data = Path(path).read_bytes()
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            data = stream.read() if size == 4 * class_num else b""
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}; infer again") from None
     if len(data) != 4 * class_num:
         raise UserError(
-            f"{path} has {len(data)} bytes, expected {4 * class_num}: {class_num} float32; infer again"
+            f"{path} has {size} bytes, expected {4 * class_num}: {class_num} float32; infer again"
         )
     return np.frombuffer(data, np.float32)
 

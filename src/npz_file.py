@@ -6,16 +6,19 @@ Pickled objects are never loaded. float16, float64 and bfloat16 (for NumPy raw `
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from src.array_io import count, damaged, fill, open_binary, widen
+from src.array_io import BLOCK_BYTES, count, damaged, fill, open_binary, widen
 from src.errors import UserError
 
 _SUFFIX = ".npy"
@@ -24,7 +27,7 @@ _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _MAX_HEADER = 10_000  # bytes of one array's header; NumPy's own limit
 _MAX_DEFLATE = 1040  # no deflated byte stands for more than this many
 # what zipfile and the parsing of a header raise on broken files
-_FAULTS = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, MemoryError)
+_FAULTS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, MemoryError)
 _FAULTS += (ArithmeticError, LookupError, SyntaxError, TypeError, ValueError)
 
 
@@ -76,6 +79,14 @@ class NpzFile:
             raise damaged(self.path, f"is damaged: '{name}' cannot be read ({error})") from None
         array = widen(raw, header.dtype).astype(np.float32, copy=False)
         return array.T if header.fortran else array
+
+    def sha256(self) -> str:
+        """Return the checksum of the whole file."""
+        digest = hashlib.sha256()
+        self._stream.seek(0)
+        for block in iter(partial(self._stream.read, BLOCK_BYTES), b""):
+            digest.update(block)
+        return digest.hexdigest()
 
     def _members(self) -> Iterator[tuple[str, zipfile.ZipInfo]]:
         size = self.path.stat().st_size

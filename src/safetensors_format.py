@@ -99,7 +99,7 @@ def _stored(name: str, entry: object, start: int) -> Stored:
     for numbers in (shape, offsets):
         if not isinstance(numbers, list) or any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError(f"is damaged: the header's entry of '{name}' is not of whole numbers")
-    if kind not in _NUMPY_NAMES:
+    if not isinstance(kind, str) or kind not in _NUMPY_NAMES:
         raise ValueError(f"holds '{name}' of the type '{kind}', which is not supported")
     if len(offsets) != 2:
         raise ValueError(f"is damaged: '{name}' has {len(offsets)} offsets")

@@ -26,7 +26,9 @@ INTERPOLATIONS = {
     "BICUBIC": Image.Resampling.BICUBIC,
     "LANCZOS": Image.Resampling.LANCZOS,
 }
+MIN_STD = 1e-6  # of pixels 0..255; what is divided by less can exceed float32
 TRIES = 10  # draws of a box before giving up, as in TensorFlow, torchvision and timm
+MIN_RATIO = 0.05  # of `CentreCrop`: the smaller, the larger is the image of which the centre is shown
 LONGEST = 50  # aspect ratio above which `CentreCrop` first cuts off what it never shows
 
 PixelTransform = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # uint8 (h, w, 3) to the same
@@ -196,8 +198,8 @@ class CentreCrop:
 
     def __post_init__(self):
         _check_interpolation(self.interpolation)
-        if not 0 < self.ratio <= 1:
-            raise UserError(f"eval_crop_ratio is above 0 and at most 1, not {self.ratio}")
+        if not MIN_RATIO <= self.ratio <= 1:
+            raise UserError(f"eval_crop_ratio is 0 or from {MIN_RATIO} to 1, not {self.ratio}")
 
     def __call__(self, image: Image.Image, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return uint8 pixels (h, w, 3)."""
@@ -234,8 +236,11 @@ def normalise(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -
 
 def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
     """Raise `UserError` unless `normalise` can use these values."""
-    if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-        raise UserError(f"mean and std must be three values, std positive, not {list(mean)} and {list(std)}")
+    if len(mean) != 3 or len(std) != 3 or min(std) < MIN_STD:
+        raise UserError(
+            f"mean and std must be three values, std positive, from {MIN_STD} up, "
+            f"not {list(mean)} and {list(std)}"
+        )
 
 
 def _resize(image: Image.Image, size: tuple[int, int], interpolation: str, box=None) -> np.ndarray:

@@ -100,6 +100,7 @@ def map_vit(shapes: Mapping[str, tuple]) -> tuple[VitArchitecture, list[Mapped]]
         architecture = _infer(shapes, names)
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(f"wanted a ViT file, but it lacks or misshapes {error}") from None
+    architecture.name  # noqa: B018, refuses a depth of billions before its Parameters are listed
     mapped, wanted = _params(architecture, names)
     problem = differences(wanted, shapes)
     if problem:

@@ -19,6 +19,7 @@ from src.array_io import Stored, Weight, damaged, fill, open_binary, storage, wi
 from src.atomic import replacing
 from src.ckpt_format import parse_ckpt, write_ckpt
 from src.errors import UserError
+from src.record import wrong_key
 from src.safetensors_format import parse_safetensors, write_safetensors
 
 _FORMATS = {".ckpt": (parse_ckpt, write_ckpt), ".safetensors": (parse_safetensors, write_safetensors)}
@@ -74,9 +75,11 @@ def open_weights(path: str | os.PathLike) -> WeightFile:
     parse, _ = _format(path)
     stream = open_binary(path, f"a {path.suffix} file")
     try:
-        index, record = parse(stream, path.stat().st_size)
+        index, record = parse(stream, os.fstat(stream.fileno()).st_size)
         if not isinstance(record, dict):
             raise ValueError("is damaged: its record is not a table")
+        if wrong_key(record):
+            raise ValueError(f"is damaged: its record has no right {wrong_key(record)}")
     except (OSError, ValueError, RecursionError) as error:
         stream.close()
         reason = str(error) if str(error).startswith(("is ", "holds ")) else f"is damaged: {error}"

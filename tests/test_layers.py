@@ -15,8 +15,8 @@ PURE = {  # no MindSpore
     "model_utils.moxing_adapter", "model_utils.once", "model_utils.processes", "model_utils.rank_table",
     "model_utils.schema", "model_utils.transfer", "model_utils.values", "npz_file", "npz_map",
     "onnx_bit", "onnx_builder", "onnx_graph", "onnx_vit", "param_rules", "preprocessor", "progress",
-    "recipe", "resume", "run_folder", "safetensors_format", "sidecar", "signals", "streams",
-    "transforms", "vit_hyperrule", "vit_map", "weight_file",
+    "recipe", "record", "resume", "run_folder", "safetensors_format", "sidecar", "signals", "streams",
+    "transforms", "user_files", "vit_hyperrule", "vit_map", "weight_file",
 }  # fmt: skip
 CELLS = {
     "bit", "callback", "checkpointing", "cross_entropy", "dropout", "early_stop", "encoder", "float32_cell",

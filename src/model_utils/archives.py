@@ -12,6 +12,7 @@ import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -21,19 +22,38 @@ from typing import BinaryIO, Union
 
 from src.errors import UserError
 from src.model_utils.values import abbreviated
+from src.user_files import open_regular, read_bytes
 
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
+BLOCK_BYTES = 2**20
+MAX_LINK = 4096  # bytes of a link's target
+MAX_RECEIPT = 10_000
+MAX_DEPTH = 100  # folders in folders
 RECEIPT = ".unpacked"  # in the folder: which archive it came from
 _DAMAGES = (
-    EOFError, OSError, OverflowError, RuntimeError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error,
-    zipfile.BadZipFile,
+    EOFError, MemoryError, OSError, OverflowError, RuntimeError, ValueError, lzma.LZMAError, struct.error,
+    tarfile.TarError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
 
 class _UnsafeError(ValueError):
-    """An entry that would reach out of its folder."""
+    """An entry that would reach out of its folder, or fill memory or disk."""
+
+
+class _NoGiant:
+    """A stream for `tarfile`, which reads an entry's name at once, whatever length that claims."""
+
+    def __init__(self, stream: BinaryIO):
+        self.seek, self.tell = stream.seek, stream.tell
+        self._read = stream.read
+
+    def read(self, size: int) -> bytes:
+        """Read part of a file, or all of a header or name."""
+        if size > BLOCK_BYTES:
+            raise tarfile.ReadError(f"a name of {size} bytes")
+        return self._read(size)
 
 
 Entry = tuple[str, str, Union[BinaryIO, str, None]]  # name, kind, and the bytes of a file or a link's target
@@ -54,6 +74,10 @@ def unpack_all(root: Path) -> None:
         UserError: as `unpack`.
     """
     for folder, subfolders, names in os.walk(root):
+        if len(Path(folder).relative_to(root).parts) > MAX_DEPTH:
+            raise UserError(
+                f"{folder} lies too deep below {root}; is it an archive that holds itself? Remove it"
+            )
         for name in sorted(names):
             stem = archive_stem(name)
             if not stem or name.startswith("."):
@@ -91,7 +115,7 @@ def unpack(archive: Path, target: Path) -> None:
         log.info("unpack %s to %s", archive, target)
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        with archive.open("rb") as stream:
+        with open_regular(archive) as stream:
             entries = _zip_entries if stream.read(4) in (b"PK\3\4", b"PK\5\6") else _tar_entries
             stream.seek(0)
             _write(entries(stream), part)
@@ -115,8 +139,8 @@ def unpack(archive: Path, target: Path) -> None:
 
 def _receipt(target: Path) -> str:
     try:
-        return (target / RECEIPT).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
+        return read_bytes(target / RECEIPT, MAX_RECEIPT).decode(errors="replace")
+    except OSError:
         return ""
 
 
@@ -141,7 +165,7 @@ def _write(entries: Iterable[Entry], root: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         if kind == "file":
             with content, place.open("wb") as stream:
-                shutil.copyfileobj(content, stream, 1 << 20)
+                shutil.copyfileobj(content, stream, BLOCK_BYTES)
         else:
             links[kind].append((place, content))
     for place, target in links["hard link"]:
@@ -172,8 +196,10 @@ def _tar_entries(stream: BinaryIO) -> Iterator[Entry]:
     stream.seek(0)
     if packed:
         stream = gzip.GzipFile(fileobj=stream)
-    with tarfile.open(fileobj=stream, mode="r:") as tar:
+    with tarfile.open(fileobj=_NoGiant(stream), mode="r:") as tar:
         for member in iter(tar.next, None):
+            if member.issparse():  # a kilobyte can stand for all of the disk
+                raise _UnsafeError(f"{abbreviated(member.name)} is a sparse file")
             if member.isreg():
                 yield member.name, "file", tar.extractfile(member)
             elif member.isdir():
@@ -186,7 +212,7 @@ def _tar_entries(stream: BinaryIO) -> Iterator[Entry]:
         stream.seek(tar.offset)
         if any(stream.read(tarfile.BLOCKSIZE) or b"\1"):  # tarfile takes a broken header for the end
             raise tarfile.ReadError("it has no end mark")
-        while stream.read(1 << 20):  # the checksum of gzip comes last
+        while packed and stream.read(BLOCK_BYTES):  # the checksum of gzip comes last
             pass
 
 
@@ -194,10 +220,14 @@ def _zip_entries(stream: BinaryIO) -> Iterator[Entry]:
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
-            if info.is_dir():
+            if info.filename.endswith("/"):
                 yield info.filename, "folder", None
             elif kind == stat.S_IFLNK:
-                yield info.filename, "link", os.fsdecode(archive.read(info))
+                with archive.open(info) as content:
+                    target = content.read(MAX_LINK + 1)
+                if len(target) > MAX_LINK:
+                    raise _UnsafeError(f"{abbreviated(info.filename)} is a link with an endless target")
+                yield info.filename, "link", os.fsdecode(target)
             elif kind in (0, stat.S_IFREG):
                 yield info.filename, "file", archive.open(info)
             else:

@@ -12,7 +12,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,6 +20,7 @@ from easydict import EasyDict
 from src.errors import UserError
 from src.model_utils.schema import CONFIG_PATH, GROUPS, RETIRED, SCHEMA, Key
 from src.model_utils.values import Raw, abbreviated
+from src.user_files import open_regular
 
 MAX_FILE_BYTES = 256 * 1024
 _PLAIN_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
@@ -186,7 +186,7 @@ def _pairs(text: str, path: str) -> Iterator[tuple[str, str, Raw]]:
 
 def _read_text(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot read the YAML file of --config_path: {error.strerror}") from None

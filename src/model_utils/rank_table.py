@@ -12,10 +12,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shown  # of values of any depth and length
 from typing import Any, Callable
 
 from src.errors import UserError
+from src.user_files import read_json
 
+MAX_DIGITS = 9  # of a rank or a device
 DEVICE_TARGETS = ("CPU", "GPU", "Ascend")
 
 
@@ -62,21 +65,21 @@ def read_rank_table(path: str | Path, device_target: str | None = None) -> RankT
     """
     path = Path(path).absolute()
     try:
-        root = _Place(path, "the table", json.loads(path.read_text(encoding="utf-8-sig")))
+        root = _Place(path, "the table", read_json(path))
     except OSError as error:
         raise UserError(f"cannot read the rank table {path}: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise UserError(
             f"the rank table {path} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}"
         ) from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"the rank table {path} is no JSON text") from error
     if root.get("status", "completed") != "completed":
-        raise root.fault(f'has status {root.get("status")!r}, not "completed"; write it anew')
+        raise root.fault(f'has status {shown(root.get("status"))}, not "completed"; write it anew')
     servers = [_server(place) for place in root.places("server_list", "server")]
     count = root.get("server_count")
-    if count is not None and str(count) != str(len(servers)):
-        raise root.fault(f"has server_count {count!r}, but {len(servers)} in server_list")
+    if count not in (None, len(servers), str(len(servers))):
+        raise root.fault(f"has server_count {shown(count)}, but {len(servers)} in server_list")
     devices = [device for server in servers for device in server.devices]
     root.unique("server_id", (server.server_id for server in servers))
     root.unique("rank_id", (device.rank for device in devices))
@@ -123,7 +126,7 @@ def is_local_address(name: str) -> bool:
     """Whether `name` is an address of this machine: only to such a one can a socket be bound."""
     try:
         addresses = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):  # unknown, or no name at all
         return False
     for family, kind, protocol, _, address in addresses:
         try:
@@ -165,15 +168,22 @@ class _Place:
         """Return text that must not be empty."""
         value = self.get(key)
         if not isinstance(value, str) or not value.strip():
-            raise self.fault(f"wants a {key}, and has {value!r}")
+            raise self.fault(f"wants a {key}, and has {shown(value)}")
         return value.strip()
+
+    def address(self) -> str:
+        """Return the device_ip; empty when there is none."""
+        value = self.get("device_ip") or ""
+        if not isinstance(value, str):
+            raise self.fault(f"wants text as device_ip, and has {shown(value)}")
+        return value
 
     def number(self, key: str) -> int:
         """Return a whole number from 0 up, which hccl_tools writes as text."""
         value = self.get(key)
         text = str(value) if isinstance(value, (int, str)) else ""
-        if not (text.isascii() and text.isdecimal()):
-            raise self.fault(f"wants a whole number as {key}, and has {value!r}")
+        if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+            raise self.fault(f"wants a whole number as {key}, and has {shown(value)}")
         return int(text)
 
     def unique(self, key: str, values: Iterable[Any]) -> None:
@@ -186,7 +196,7 @@ class _Place:
 def _server(place: _Place) -> Server:
     name = place.text("server_id")
     devices = [
-        Device(entry.number("rank_id"), entry.number("device_id"), str(entry.get("device_ip") or ""))
+        Device(entry.number("rank_id"), entry.number("device_id"), entry.address())
         for entry in place.places("device", "device")
     ]
     place.unique("device_id", (device.device_id for device in devices))
@@ -198,7 +208,7 @@ def _device_target(root: _Place, devices: list[Device], wanted: str | None) -> s
     if told is None:
         return wanted or ("Ascend" if any(device.device_ip for device in devices) else "CPU")
     if told not in DEVICE_TARGETS:
-        raise root.fault(f"has device_target {told!r}; it is one of {', '.join(DEVICE_TARGETS)}")
+        raise root.fault(f"has device_target {shown(told)}; it is one of {', '.join(DEVICE_TARGETS)}")
     if wanted not in (None, told):
         raise root.fault(f"is for {told}, but the configuration has device_target {wanted}; let them agree")
     return told

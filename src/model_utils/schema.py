@@ -107,12 +107,14 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("examples_per_class_seed", "int", 0, "which images examples_per_class draws", ">= 0"),
         Key("on_bad_image", "str", "stop", "an unreadable image ends the run or is left out",
             choices=("stop", "skip")),
-        Key("train_image_size", "size", None, "training crop in pixels; null: the family's rule", ">= 1"),
+        Key("train_image_size", "size", None, "training crop in pixels; null: the family's rule",
+            ">= 1, <= 16384"),
         Key("train_resize_size", "size", None, "resize to this, then crop at random; null: the family's rule",
-            ">= 1"),
+            ">= 1, <= 16384"),
         Key("crop_min", "float", None, "random resized crop of at least this share of the area, 0 is off; "
             "null: the family's rule", ">= 0, <= 1"),
-        Key("eval_image_size", "size", None, "evaluation image in pixels; null: as in training", ">= 1"),
+        Key("eval_image_size", "size", None, "evaluation image in pixels; null: as in training",
+            ">= 1, <= 16384"),
         Key("eval_crop_ratio", "float", None, "resize to eval_image_size / this, then crop the centre; 0: "
             "resize straight to it; null: the checkpoint's, else 0", ">= 0, <= 1"),
         Key("interpolation", "str", None, "filter of every resize; null: the checkpoint's, else BILINEAR",

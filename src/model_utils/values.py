@@ -6,12 +6,14 @@ Numbers are read as people write them: `1e-3` is a number, `017` is seventeen, `
 from __future__ import annotations
 
 import math
+import os
 import re
 import unicodedata
 from pathlib import Path
 from typing import Any, Union
 
 Raw = Union[str, "list[str]"]
+NAME_BYTES, PATH_BYTES = 255, 4000  # what file systems take, with room for the names below a path
 
 
 def abbreviated(raw: Raw) -> str:
@@ -33,9 +35,12 @@ def convert(type_name: str, raw: Raw) -> Any:
 def absolute_path(text: str) -> str:
     """Return a path as seen from the working directory, with `~` unfolded and links left alone."""
     try:
-        return str(Path(_str(text)).expanduser().absolute())
+        path = Path(_str(text)).expanduser().absolute()
     except RuntimeError:
         raise ValueError("there is no such user") from None
+    if any(len(os.fsencode(name)) > NAME_BYTES for name in path.parts) or len(os.fsencode(path)) > PATH_BYTES:
+        raise ValueError(f"a name is longer than {NAME_BYTES} bytes or the path than {PATH_BYTES}")
+    return str(path)
 
 
 def _float(text: str) -> float:
