@@ -43,8 +43,8 @@ def one_line(text: str) -> str:
 def run_main(main: Callable[[], object]) -> int:
     """Call `main` and return the exit code of the process.
 
-    A `UserError` becomes one line `error: ...` on standard error and code 1, so does missing memory; Ctrl-C or
-    SIGTERM give a line and code 130 or 143. Every other exception is a fault of this project and keeps its
+    A `UserError` becomes one line `error: ...` on standard error and code 1, so does missing memory; Ctrl-C
+    or SIGTERM give a line and code 130 or 143. Every other exception is a fault of this project and keeps its
     traceback.
     """
     try:

@@ -43,7 +43,7 @@ class Progress:
         counts = (progress.step, progress.applied, progress.bad)
         if any(type(count) is not int or count < 0 for count in counts):
             raise ValueError(f"the counts of steps are {counts}")
-        for result in (progress.result, progress.best):
-            if result is not None and not isinstance(result["top1"], (int, float)):
+        for result, keys in ((progress.result, ("top1",)), (progress.best, ("top1", "step"))):
+            if result is not None and not all(isinstance(result[key], (int, float)) for key in keys):
                 raise ValueError(f"an evaluation is {result!r}")
         return progress

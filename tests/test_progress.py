@@ -32,6 +32,7 @@ def test_a_stop_is_of_one_start_alone():
         {"bad": None},
         {"result": {"top1": "x"}},
         {"best": {}},
+        {"best": {"top1": 0.5}},
         {"best": 3},
     ],
 )
