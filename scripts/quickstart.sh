@@ -43,7 +43,7 @@ answer=$(python "$project/eval.py" --checkpoint_path "$checkpoint" --dataset_pat
 cat <<END
 
 images       $data/train, $data/val
-run          $outputs/$run (log, configuration, class map)
+run          $outputs/$run (curves.png, log, configuration, class map)
 checkpoint   $checkpoint
 $answer
 

@@ -24,7 +24,8 @@ def draw_curves(path: Path, rows: Sequence[Row], title: str) -> None:
     except ImportError:
         log.warning("no %s: matplotlib is not installed; pip install -r requirements.txt", path.name)
         return
-    figure = Figure(figsize=(9, 6), dpi=100, layout="constrained")
+    figure = Figure(figsize=(9, 6), dpi=100)
+    figure.subplots_adjust(left=0.08, right=0.98, bottom=0.09, top=0.89, hspace=0.38, wspace=0.2)
     (loss, accuracy), (rate, speed) = figure.subplots(2, 2)
     figure.suptitle(title)
     _curve(loss, rows, "loss", "training loss")
@@ -57,8 +58,9 @@ def _curve(axes, rows: Sequence[Row], name: str, title: str) -> None:
         [(row.step, getattr(row, name)) for row in rows if getattr(row, name) is not None], np.float64
     ).reshape(-1, 2)
     points = points[np.isfinite(points[:, 1])]
-    block = -(-len(points) // POINTS) or 1
-    means = [points[start : start + block].mean(0) for start in range(0, len(points), block)]
     axes.set_title(title)
-    if means:
-        axes.plot(*np.array(means).T, linewidth=1, marker="." if len(means) == 1 else None)
+    if not len(points):
+        return
+    starts = np.arange(0, len(points), -(-len(points) // POINTS))
+    means = np.add.reduceat(points, starts) / np.diff([*starts, len(points)])[:, None]
+    axes.plot(*means.T, linewidth=1, marker="." if len(means) == 1 else None)

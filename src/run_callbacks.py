@@ -80,6 +80,7 @@ def run_callbacks(
                 folder=folder,
                 title=title,
                 tensorboard=cfg.tensorboard,
+                log_every=cfg.log_every,
                 clock=clock,
                 **watched,
                 **of_batch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from src.progress import Progress
 
 
 class Metrics(Callback):
-    """Writes a row for every step, and draws the curves at every evaluation and at the end.
+    """Writes a row for every step, and draws the curves at every evaluation and at the end, in a thread.
 
     Stands after `Evaluation` and before `Checkpoints`: what a checkpoint counts is in the file.
 
@@ -26,12 +27,13 @@ class Metrics(Callback):
         progress (Progress): where the run stands.
         losses (LossRecorder): stands before this callback.
         evaluation (Evaluation): likewise.
-        clock (Stopwatch): stands still while the curves are drawn.
+        clock (Stopwatch): of training.
         folder (Path): of the run.
         title (str): of the picture.
         batch_size (int): images a step over all devices.
         steps_per_epoch (int): steps that an epoch is counted as.
-        tensorboard (bool): write events into `tensorboard/`, too.
+        tensorboard (bool): write events into `tensorboard/`, too: evaluations and every so many steps.
+        log_every (int): so many.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Metrics(Callback):
         batch_size: int,
         steps_per_epoch: int,
         tensorboard: bool,
+        log_every: int,
     ):
         super().__init__()
         self.progress = progress
@@ -56,6 +59,9 @@ class Metrics(Callback):
         self.title = title
         self.batch_size = batch_size
         self.steps_per_epoch = steps_per_epoch
+        self.log_every = log_every
+        self.drawn = 0  # rows
+        self.drawing: threading.Thread | None = None
         self.before: tuple[float, float] | None = None  # clock and waiting at the end of the last step
         self.file = MetricsFile(folder / "metrics.csv", progress.step)
         self.events = _events(folder / "tensorboard", progress.step) if tensorboard else None
@@ -87,8 +93,10 @@ class Metrics(Callback):
 
     def close(self) -> None:
         """Draw the curves of whatever was trained, and close the files."""
-        if self.file.rows:
-            draw_curves(self.picture, self.file.rows, self.title)
+        if len(self.file.rows) > self.drawn:
+            self._draw()
+        if self.drawing is not None:
+            self.drawing.join()
         self.file.close()
         if self.events is not None:
             self.events.close()
@@ -103,13 +111,20 @@ class Metrics(Callback):
 
     def _write(self, row: Row) -> None:
         self.file.append(row)
-        if self.events is not None:
+        if self.events is not None and (row.top1 is not None or row.step % self.log_every == 0):
             for name, value in row._asdict().items():
                 if name != "step" and value is not None:
                     self.events.add_scalar(name, value, row.step)
         if row.top1 is not None:
-            with self.clock.paused():
-                draw_curves(self.picture, self.file.rows, self.title)
+            self._draw()
+
+    def _draw(self) -> None:
+        if self.drawing is not None:
+            self.drawing.join()
+        rows = list(self.file.rows)
+        self.drawn = len(rows)
+        self.drawing = threading.Thread(target=draw_curves, args=(self.picture, rows, self.title))
+        self.drawing.start()
 
 
 def _events(folder: Path, step: int):
