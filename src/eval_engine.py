@@ -8,6 +8,7 @@ from typing import Callable
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
+from tqdm import tqdm
 
 from src.metric import TopK
 
@@ -18,6 +19,7 @@ def evaluate(
     *,
     device_num: int = 1,
     stopped: Callable[[], bool] | None = None,
+    progress_bar: bool = False,
 ) -> dict | None:
     """Run `network` over `batches` of (images, labels); rows labelled -1 are padding.
 
@@ -30,6 +32,7 @@ def evaluate(
         batches: of this rank; every rank has equally many.
         device_num: number of ranks.
         stopped: is asked after each batch; when it is true on any rank, all give up.
+        progress_bar: show one when standard error is a terminal.
 
     Returns:
         `{"top1", "top5", "samples"}`: fractions of one, top5 None with fewer than five classes. None when
@@ -39,7 +42,8 @@ def evaluate(
     network.set_train(False)
     metric = TopK()
     try:
-        for images, labels in batches:
+        disable = None if progress_bar else True  # None: where there is no terminal
+        for images, labels in tqdm(batches, "evaluation", leave=False, unit="batch", disable=disable):
             metric.update(network(ms.Tensor(images)).asnumpy().astype(np.float32), labels)
             if stopped is not None and _any_rank(stopped(), device_num):
                 return None

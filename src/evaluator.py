@@ -47,7 +47,8 @@ def evaluate_checkpoint(cfg) -> EvalResult:
     log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *size, amp_level)
     batches = dataset.eval_batches(cfg, samples, how, rank=runtime.rank, device_num=runtime.device_num)
     try:
-        result = evaluate(network, batches, device_num=runtime.device_num)
+        bar = cfg.progress_bar and runtime.rank == 0
+        result = evaluate(network, batches, device_num=runtime.device_num, progress_bar=bar)
     except RuntimeError as error:
         raise_if_out_of_memory(error)
         raise

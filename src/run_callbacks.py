@@ -108,6 +108,7 @@ def _evaluate(plan: Plan, learner: Learner, signals: StopSignals) -> Callable[[]
         plan.eval_batches,
         device_num=plan.runtime.device_num,
         stopped=lambda: bool(signals.signum),
+        progress_bar=plan.cfg.progress_bar and plan.runtime.rank == 0,
     )
 
 
