@@ -138,6 +138,30 @@ def test_a_resumed_run_may_have_other_keys_that_change_nothing_learnt(images, ou
     assert len(train(config(**keys, resume="auto", max_steps=2)).losses) == 1
 
 
+def test_a_cloud_job_goes_on_on_a_fresh_machine_with_what_the_last_one_left(images, tmp_path, capsys):
+    keys = {
+        **COMMON,
+        **RUNS["bit"],
+        "enable_modelarts": True,
+        "data_url": images,
+        "train_url": tmp_path / "bucket",
+    }
+    for step in (1, 2):
+        machine = tmp_path / f"machine{step}"
+        places = {
+            "data_path": machine / "data",
+            "load_path": machine / "model",
+            "output_path": machine / "out",
+        }
+        argv = [f"--{key}={value}" for key, value in {**keys, **places, "max_steps": step}.items()]
+        if step == 2:
+            argv += [f"--checkpoint_url={tmp_path / 'bucket'}", f"--resume={machine / 'model'}"]
+        assert training.main([*argv, "--run_name=job"]) == 0
+    assert "resumed after step 1 of 9" in capsys.readouterr().out
+    with open_weights(tmp_path / "bucket" / "job" / "last.ckpt") as file:
+        assert file.record["step"] == 2
+
+
 def test_a_run_can_go_without_checkpoints(images, tmp_path):
     keys = {**COMMON, **RUNS["bit"], "dataset_path": images, "save_checkpoint_path": tmp_path, "max_steps": 1}
     result = train(config(**keys, save_checkpoint=False))
