@@ -87,7 +87,7 @@ def _read(path: Path) -> list[Row]:
     rows = []
     try:
         with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-            for cells in csv.reader(line for line in stream if line.endswith("\n")):
+            for cells in csv.reader(stream):
                 if len(cells) == len(Row._fields) and cells[0].isdecimal():
                     numbers = [_number(cell) for cell in cells[2:]]
                     rows.append(Row(int(cells[0]), int(_number(cells[1]) or 0), *numbers))

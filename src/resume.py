@@ -84,7 +84,7 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name[0] != ".")
+    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
 
 
 def _written(run: Path) -> int:
