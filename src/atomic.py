@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ _SUFFIX = ".tmp"
 
 def is_temporary(path: Path) -> bool:
     """Whether the file is what a killed process left of an unfinished one."""
-    return path.name.startswith(".") and path.suffix == _SUFFIX
+    return re.fullmatch(rf"\..+\.[0-9a-f]{{8}}\{_SUFFIX}", path.name) is not None
 
 
 def copy_file(source: Path, path: Path) -> None:

@@ -90,8 +90,8 @@ class LossRecorder(Callback):
         if self.progress.bad >= self.max_bad:
             raise UserError(
                 f"the numbers of {self.progress.bad} steps in a row, up to step {step} of {len(self.lr)}, "
-                f"are not finite (learning rate {self.rate:g}); the weights are those of the last good step; "
-                "lower lr_max or loss_scale"
+                f"are not finite (learning rate {self.rate:g}); lower lr_max or "
+                "loss_scale, and go on from the last checkpoint"
             )
 
     def mean(self, count: int) -> float:

@@ -13,6 +13,7 @@ from mindspore.train import Callback
 from src.callback import Stopwatch
 from src.errors import UserError
 from src.progress import Progress
+from src.weight_file import SUFFIXES
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Checkpoints(Callback):
 
     `last` is written at each evaluation that is due, at the end and at a stop, and when it is `minutes` old;
     `<network>-<epoch>_<step of the epoch>`, as `ModelCheckpoint` calls them, every so often. A file that
-    cannot be written is told; at the end it is an error.
+    cannot be written is told, and leaves the others as they are; at the end it is an error.
 
     Args:
         progress (Progress): where the run stands.
@@ -137,8 +138,15 @@ class Checkpoints(Callback):
         self.keep_max = keep_max
         self.minutes = minutes
         self.clock = clock
+        self.best = progress.best  # of the file
         self.kept = self._found()
         self.saved = time.monotonic()
+        self.failure: UserError | None = None
+
+    def save_beginning(self) -> None:
+        """Save the state that the run goes on from in a folder that has none."""
+        if not (self.folder / f"last{self.suffix}").exists():
+            self._save_last()
 
     def on_train_begin(self, run_context):
         """Save what an evaluation gave that was made up for."""
@@ -160,11 +168,16 @@ class Checkpoints(Callback):
                     self._keep()
                 if ends or late or self.evaluation.due_now:
                     self._save_last()
+            if self.failure:
+                raise self.failure
 
     def _save_best(self) -> None:
-        """The best goes first: what `last` says of it is true whenever the run is killed."""
+        """The best goes first: it is never worse than `last` says, whenever the run is killed."""
         if self.evaluation.fresh and self.progress.best["step"] == self.progress.step:
-            self._write("best", False)
+            if self._write("best", False):
+                self.best = self.progress.best
+            else:
+                self.progress.best = self.best  # what the file holds; a lower score than this may come next
 
     def _save_last(self) -> None:
         self._write("last", True)
@@ -172,25 +185,39 @@ class Checkpoints(Callback):
 
     def _keep(self) -> None:
         epoch, step = divmod(self.progress.step - 1, self.steps_per_epoch)
-        path = self._write(f"{self.network}-{epoch + 1}_{step + 1}", True)
+        name = f"{self.network}-{epoch + 1}_{step + 1}"
+        if not self._write(name, True):
+            return
+        path = self.folder / f"{name}{self.suffix}"
         self.kept = [*(other for other in self.kept if other != path), path]
         while len(self.kept) > self.keep_max:
-            self.kept.pop(0).unlink(missing_ok=True)
+            self._remove(self.kept.pop(0))
 
-    def _write(self, name: str, whole: bool) -> Path:
-        path = self.folder / f"{name}{self.suffix}"
+    def _write(self, name: str, whole: bool) -> bool:
+        """Write a file; whether it could be."""
         try:
-            self.save(path, whole)
+            self.save(self.folder / f"{name}{self.suffix}", whole)
         except UserError as error:
             if self.progress.step == self.total_steps or self.progress.stopping:
-                raise
-            log.warning("%s; the run goes on and tries again with the next checkpoint", error)
-        return path
+                self.failure = error  # the others are tried first
+            else:
+                log.warning("%s; the run goes on and tries again with the next checkpoint", error)
+            return False
+        for other in set(SUFFIXES) - {self.suffix}:  # of before the format was changed
+            self._remove(self.folder / f"{name}{other}")
+        return True
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("cannot remove %s: %s", path, error.strerror)
 
     def _found(self) -> list[Path]:
         """Those that the run has kept so far, the oldest first."""
-        form = re.compile(re.escape(self.network) + r"-(\d+)_(\d+)" + re.escape(self.suffix))
-        found = [(form.fullmatch(path.name), path) for path in self.folder.iterdir()]
+        form = re.compile(re.escape(self.network) + r"-(\d+)_(\d+)")
+        files = [path for path in self.folder.iterdir() if path.suffix in SUFFIXES]
+        found = [(form.fullmatch(path.stem), path) for path in files]
         steps = {p: (int(m[1]) - 1) * self.steps_per_epoch + int(m[2]) for m, p in found if m}
         return sorted((path for path in steps if steps[path] <= self.progress.step), key=steps.get)
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from src.atomic import replacing
 from src.errors import UserError
 from src.user_files import read_json
 
@@ -15,11 +16,9 @@ CLASS_MAP = "class_map.json"  # its name beside a checkpoint
 
 def write_class_map(path: str | os.PathLike[str], class_names: Sequence[str]) -> None:
     """Write `{name: index}` as JSON; a reader sees the old file or the new one, never half of it."""
-    path = Path(path)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     text = json.dumps({name: index for index, name in enumerate(class_names)}, indent=1)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    with replacing(Path(path)) as stream:
+        stream.write(f"{text}\n".encode())
 
 
 def read_class_map(path: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def draw_curves(path: Path, rows: Sequence[Row], title: str) -> None:
     figure = Figure(figsize=(9, 6), dpi=100)
     figure.subplots_adjust(left=0.08, right=0.98, bottom=0.09, top=0.89, hspace=0.38, wspace=0.2)
     (loss, accuracy), (rate, speed) = figure.subplots(2, 2)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     _curve(loss, rows, "loss", "training loss")
     _curve(rate, rows, "learning_rate", "learning rate")
     _curve(speed, rows, "images_per_second", "images per second")

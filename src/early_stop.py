@@ -21,7 +21,8 @@ class EarlyStop(Callback):
         signals (StopSignals): what came so far.
         device_num (int): number of ranks.
         max_steps (int): stop after this step; None: no limit.
-        max_minutes (float): stop after so long; None: no limit.
+        max_minutes (float): stop so long after `begun`; None: no limit.
+        begun (float): of `time.monotonic`.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class EarlyStop(Callback):
         device_num: int = 1,
         max_steps: int | None = None,
         max_minutes: float | None = None,
+        begun: float = 0.0,
     ):
         super().__init__()
         self.progress = progress
@@ -41,7 +43,7 @@ class EarlyStop(Callback):
         self.device_num = device_num
         self.max_steps = max_steps
         self.max_minutes = max_minutes
-        self.begun = time.monotonic()
+        self.begun = begun
         self.asked = False
 
     @property
@@ -53,12 +55,16 @@ class EarlyStop(Callback):
             return f"max_steps {self.max_steps}"
         return f"max_minutes {self.max_minutes:g}" if self._late() else "another rank was told to"
 
+    def is_asked(self) -> bool:
+        """Whether this rank wants the end."""
+        return bool(self.signals.signum) or self._late()
+
     def _late(self) -> bool:
         return self.max_minutes is not None and time.monotonic() - self.begun > 60 * self.max_minutes
 
     def on_train_step_end(self, run_context):
         """Set `stopping` when all ranks know."""
-        if not self.asked and (self.signals.signum or self._late()):
+        if not self.asked and self.is_asked():
             self.asked = True
             self.ask()
             self.progress.stopping |= self.device_num == 1

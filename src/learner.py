@@ -65,5 +65,5 @@ def make_learner(plan: Plan) -> Learner:
     )
     state = TrainState(network, optimizer, scaler=scaler, dropout_calls=dropout_calls, average=average)
     if plan.start:
-        state.load(plan.start.path)
+        state.load(plan.start.path, loss_scale=not plan.changed & {"loss_scale", "loss_scale_mode"})
     return Learner(network, evaluated, step, scaler, state)

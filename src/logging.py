@@ -56,6 +56,20 @@ def get_logger(
 
 
 def _add(logger: logging.Logger, handler: logging.Handler) -> logging.Handler:
+    """Add a handler; one that cannot write (a closed pipe, a full disk) says so once and ends nothing."""
+    told = []
+
+    def handle_error(record: logging.LogRecord) -> None:
+        if not told:
+            told.append(record)
+            error = sys.exc_info()[1]
+            others = [other for other in logger.handlers if other is not handler]
+            name = getattr(handler, "baseFilename", "the terminal")
+            line = f"{name} cannot be written ({error}); what is left of the log is elsewhere"
+            for other in others:
+                other.handle(logging.makeLogRecord({"levelname": "WARNING", "levelno": 30, "msg": line}))
+
+    handler.handleError = handle_error
     handler.setFormatter(_FORMAT)
     logger.addHandler(handler)
     return handler

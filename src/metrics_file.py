@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from src.atomic import replacing
+from src.user_files import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +35,38 @@ class MetricsFile:
     A file that cannot be written (a full disk) is told once, and ends nothing.
 
     Args:
-        path: the file; rows of it up to `step` are kept, later ones are of a part that is trained again.
+        path: the file.
         step: where the run stands.
+        before: the file of the run so far; rows of it up to `step` are kept, later ones are of a part that is
+            trained again.
     """
 
-    def __init__(self, path: Path, step: int):
+    def __init__(self, path: Path, step: int = 0, before: Path | None = None):
         self.path = path
-        self.rows = [row for row in _read(path) if row.step <= step] if step else []
+        self.rows = [row for row in _read(before) if row.step <= step] if before else []
         self._told = False
         self._stream = None
+        if before and len({row.step for row in self.rows}) < step:
+            log.warning("%s: only %d of %d steps could be read", before, len(self.rows), step)
+        self._write_all()
+
+    def amend(self, row: Row) -> None:
+        """Put what is known in `row` into the row of the same step, which is the newest."""
+        if not self.rows or self.rows[-1].step != row.step:
+            self.append(row)
+            return
+        known = {name: value for name, value in row._asdict().items() if value is not None}
+        self.rows[-1] = self.rows[-1]._replace(**known)
+        self.close()
+        self._write_all()
+
+    def _write_all(self) -> None:
         try:
-            with replacing(path) as stream:
+            with replacing(self.path) as stream:
                 stream.write(_lines(Row._fields, *self.rows).encode())
-            self._stream = path.open("a", encoding="utf-8")
+            self._stream = self.path.open("a", encoding="utf-8")
         except OSError as error:
+            self._stream = None
             self._tell(error)
 
     def append(self, row: Row) -> None:
@@ -75,6 +94,44 @@ class MetricsFile:
         self._told = True
 
 
+class Events:
+    """The same rows for TensorBoard; of a folder that cannot be written the first failure is told.
+
+    tensorboardX writes in a thread of its own, which a full disk ends; whoever then fills its queue waits for
+    ever.
+
+    Args:
+        folder (Path): gets the files.
+        step (int): where the run stands; later points of an earlier start are hidden.
+    """
+
+    def __init__(self, folder: Path, step: int):
+        from tensorboardX import SummaryWriter  # for those who want it
+
+        self._writer = None
+        try:
+            self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+        except OSError as error:
+            log.warning("cannot write %s: %s; the run goes on without it", folder, error.strerror)
+
+    def append(self, row: Row) -> None:
+        """Add the numbers of a row."""
+        if self._writer is None:
+            return
+        if not self._writer.file_writer.event_writer._worker.is_alive():
+            log.warning("cannot write %s; the run goes on without it", self._writer.logdir)
+            self._writer = None
+            return
+        for name, value in row._asdict().items():
+            if name != "step" and value is not None:
+                self._writer.add_scalar(name, value, row.step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._writer is not None and self._writer.file_writer.event_writer._worker.is_alive():
+            self._writer.close()
+
+
 def _lines(*rows: tuple) -> str:
     text = io.StringIO()
     cells = ([f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
@@ -86,13 +143,13 @@ def _read(path: Path) -> list[Row]:
     """The whole rows of a file; what a killed run left half-written is left out."""
     rows = []
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as stream:
+        with io.TextIOWrapper(open_regular(path), "utf-8", "replace", newline="") as stream:
             for cells in csv.reader(stream):
                 if len(cells) == len(Row._fields) and cells[0].isdecimal():
                     numbers = [_number(cell) for cell in cells[2:]]
                     rows.append(Row(int(cells[0]), int(_number(cells[1]) or 0), *numbers))
     except (OSError, csv.Error, ValueError, OverflowError) as error:
-        log.warning("%s cannot be read (%s); it begins anew", path, error)
+        log.warning("%s cannot be read to its end: %s", path, error)
     return rows
 
 

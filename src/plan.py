@@ -7,7 +7,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable
 
@@ -21,15 +21,22 @@ from src.context import Runtime, choose_amp_level
 from src.convert import RECORD_FORMAT
 from src.errors import MissingDataError, UserError
 from src.loader import EvalBatches, TrainStream
-from src.model_utils.config import check_given, config_from_yaml, config_to_yaml
+from src.model_utils.config import check_given, check_together, config_from_yaml, config_to_yaml
 from src.model_utils.schema import FREE_KEYS, LOCAL_KEYS, SCHEMA, START_KEYS
 from src.network import canonical_name
 from src.profiling import check_steps
 from src.progress import Progress
 from src.recipe import Recipe, evaluations_due, learning_rates, make_recipe
 from src.resume import Start, find_start, training_record
+from src.run_folder import is_run_folder
 
 log = logging.getLogger(__name__)
+
+# Keys of which one that is given replaces all.
+REPLACING = (
+    {"train_image_size", "train_resize_size", "crop_min", "eval_image_size"},
+    {"max_epoch", "warmup_epochs", "decay_epochs", "schedule_steps"},
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Plan:
         eval_batches: those of an evaluation; None without.
         amp_level: of mixed precision.
         lr: the rate of every step.
+        changed: keys that a resumed run had other values of.
         due: a step, from 1 -> whether it is evaluated after it.
         batch: images a step over all devices.
         steps_per_epoch: steps that an epoch is counted as.
@@ -77,10 +85,12 @@ class Plan:
     config: str
     data: str
     runtime: Runtime
+    changed: frozenset[str] = frozenset()
 
     def is_complete(self) -> bool:
         """Whether nothing is left to do."""
-        return self.progress.step >= len(self.lr) and not self.progress.pending
+        pending = self.progress.pending and self.eval_batches is not None
+        return self.progress.step >= len(self.lr) and not pending
 
     def facts(self) -> dict[str, object]:
         """In what all ranks must agree."""
@@ -88,7 +98,7 @@ class Plan:
         return {
             "the training images": self.data,
             "the evaluation images": self.eval_batches and len(self.eval_batches),
-            "the steps": (self.progress.step, self.lr.tobytes()),
+            "the steps": (self.progress.step, self.cfg.max_steps, self.lr.tobytes()),
             "the configuration": [(key, config[key]) for key in config if key not in LOCAL_KEYS],
         }
 
@@ -105,7 +115,7 @@ class Plan:
             "eval_image_size": list(self.recipe.eval_image_size),
             "eval_crop_ratio": self.recipe.eval_crop_ratio,
             "interpolation": self.recipe.interpolation,
-            "pretrained": self.source["pretrained"] if self.start else pretrained,
+            "pretrained": self.source.get("pretrained", {}) if self.start else pretrained,
         }
 
     def training(self) -> dict:
@@ -115,12 +125,38 @@ class Plan:
         )
 
 
-def make_plan(cfg, runtime: Runtime) -> Plan:
-    """Work out what a run does. Raises `UserError` for whatever cannot be."""
+def find_beginning(cfg) -> tuple[EasyDict, Start | None]:
+    """The configuration of the run and the checkpoint that it goes on from; raises `UserError`.
+
+    A resumed run has the keys of its beginning, but for those that the user has set since.
+    """
     start = find_start(cfg.resume, root=cfg.save_checkpoint_path, run_name=cfg.run_name)
     if start:
         cfg = _continued(cfg, start)
     check_given(cfg, ["backbone"])
+    return cfg, start
+
+
+def _continued(cfg, start: Start) -> EasyDict:
+    before = config_from_yaml(start.config, f"{start.path}: configuration")
+    replaced = {*cfg.given, *START_KEYS}
+    for keys in REPLACING:
+        if keys & set(cfg.given):
+            replaced |= keys  # what was worked out from the old ones is worked out anew
+    kept = {key: value for key, value in before.items() if key not in replaced}
+    folder = start.path.absolute().parent
+    if is_run_folder(folder) and "save_checkpoint_path" not in cfg.given:
+        kept["save_checkpoint_path"] = str(folder.parent)
+    for key in ("dataset_path", "eval_path"):
+        if kept.get(key) and not Path(kept[key]).exists():
+            raise UserError(f"{key} of the run, {kept[key]}, does not exist any more; give --{key} FOLDER")
+    cfg = EasyDict({**cfg, **kept})
+    check_together(cfg)
+    return cfg
+
+
+def make_plan(cfg, start: Start | None, runtime: Runtime) -> Plan:
+    """Work out what a run does from what `find_beginning` gave. Raises `UserError` for what cannot be."""
     amp_level = choose_amp_level(cfg.amp_level, cfg.amp_dtype, runtime)
     name = canonical_name(cfg.backbone)
     weights, source = _weights(cfg, name, start)
@@ -164,41 +200,37 @@ def make_plan(cfg, runtime: Runtime) -> Plan:
         data=_digest(samples),
         runtime=runtime,
     )
-    if start and not cfg.allow_changed_config:
-        _check_unchanged(plan, start)
-    _check_watching(cfg, len(lr) - plan.progress.step)
+    if start:
+        plan = _compared(plan, start)
+    _check_watching(cfg, start, len(lr))
     return plan
 
 
-def _continued(cfg, start: Start) -> EasyDict:
-    """The configuration of the run's beginning, with what the user has set since."""
-    before = config_from_yaml(start.config, f"{start.path}: configuration")
-    kept = {key: value for key, value in before.items() if key not in {*cfg.given, *START_KEYS}}
-    return EasyDict({**cfg, **kept})
-
-
-def _check_unchanged(plan: Plan, start: Start) -> None:
+def _compared(plan: Plan, start: Start) -> Plan:
+    """The plan with the keys that have changed; raises `UserError` when that is not allowed."""
     place = f"{start.path}: configuration"
     before, now = (config_from_yaml(text, place) for text in (start.config, plan.config))
-    changed = []
-    for key in sorted(now.keys() - FREE_KEYS):
-        old = before.get(key, SCHEMA[key].default_value())  # the checkpoint may be older than the key
-        if old != now[key]:
-            changed.append(f"{key} {old}, now {now[key]}")
+    # the checkpoint may be older than a key
+    old = {key: before.get(key, SCHEMA[key].default_value()) for key in sorted(now.keys() - FREE_KEYS)}
+    changed = {key: f"{key} {value}, now {now[key]}" for key, value in old.items() if value != now[key]}
+    texts = list(changed.values())
     if start.device_num != plan.runtime.device_num:
-        changed.append(f"devices {start.device_num}, now {plan.runtime.device_num}")
+        texts.append(f"devices {start.device_num}, now {plan.runtime.device_num}")
     if start.data != plan.data:
-        changed.append("other training images")
-    if changed:
+        texts.append("other training images")
+    if texts and not plan.cfg.allow_changed_config:
         raise UserError(
-            f"{start.path} was trained with {'; '.join(changed)}; resume with what it had, or set "
+            f"{start.path} was trained with {'; '.join(texts)}; resume with what it had, or set "
             "allow_changed_config to true"
         )
+    return replace(plan, changed=frozenset(changed))
 
 
-def _check_watching(cfg, steps: int) -> None:
+def _check_watching(cfg, start: Start | None, steps: int) -> None:
     """Find out before the run has a folder what would end it there."""
-    if cfg.open_profiler:
+    if cfg.open_profiler and start:
+        log.warning("open_profiler is for the beginning of a run, and is left out of one that goes on")
+    elif cfg.open_profiler:
         check_steps(steps)
     if cfg.tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise UserError(
@@ -214,7 +246,8 @@ def _weights(cfg, name: str, start: Start | None) -> tuple[Path | None, dict]:
     source = read_record(weights) if weights else start.record if start else {}
     if source.get("network", name) != name:
         raise UserError(
-            f"{weights or start.path} holds a {source['network']}, but backbone is {name}; let them agree"
+            f"{weights or start.path} holds a {source['network']}, but backbone is {name}; let them agree, "
+            "or name another file"
         )
     return weights, source
 

@@ -41,8 +41,10 @@ class Progress:
         """
         progress = cls(**{f.name: record[f.name] for f in fields(cls) if f.name != "stopping"})
         counts = (progress.step, progress.applied, progress.bad)
-        if any(type(count) is not int or count < 0 for count in counts):
+        if any(type(count) is not int or not 0 <= count <= progress.step for count in counts):
             raise ValueError(f"the counts of steps are {counts}")
+        if type(progress.pending) is not bool:
+            raise ValueError(f"pending is {progress.pending!r}")
         for result, keys in ((progress.result, ("top1",)), (progress.best, ("top1", "step"))):
             if result is not None and not all(isinstance(result[key], (int, float)) for key in keys):
                 raise ValueError(f"an evaluation is {result!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ def find_start(resume: str, *, root: str, run_name: str) -> Start | None:
     """Return the checkpoint to go on from; None to begin anew.
 
     Args:
-        resume: a checkpoint; a folder: the newest in it and in its subfolders; `auto`: in `root/run_name`, or
-            in all of `root` without a name; empty: none.
+        resume: a checkpoint; a folder: the newest in it, or if it holds none itself in its subfolders;
+            `auto`: in `root/run_name`, or in all of `root` without a name; empty: none.
         root: folder of the runs.
         run_name: of this run, if it has one.
 
@@ -53,51 +54,91 @@ def find_start(resume: str, *, root: str, run_name: str) -> Start | None:
     """
     if not resume:
         return None
-    if resume == AUTO:
-        folder = Path(root, run_name)
-        start = _newest(folder)
-        if start is None:
-            log.info("resume: no checkpoint of a run in %s, a new run begins", folder)
-        return start
-    path = Path(resume)
+    try:
+        return (
+            _find_auto(Path(root, run_name), named=bool(run_name)) if resume == AUTO else _find(Path(resume))
+        )
+    except OSError as error:
+        raise UserError(f"resume: cannot read {error.filename}: {error.strerror}") from error
+
+
+def _find_auto(folder: Path, *, named: bool) -> Start | None:
+    start, broken = _newest(folder)
+    if start is None and broken and named:
+        raise UserError(
+            f"resume: no checkpoint in {folder} is whole; mend or remove {', '.join(broken)}, or choose "
+            "another run_name"
+        )
+    if start is None:
+        log.info("resume: no checkpoint of a run in %s, a new run begins", folder)
+    return start
+
+
+def _find(path: Path) -> Start:
+    if not path.exists():
+        raise UserError(f"resume: {path} does not exist; name a checkpoint or the folder of a run")
     if not path.is_dir():
         return _start(path, _record(path))
-    start = _newest(path)
+    start, _ = _newest(path)
     if start is None:
         raise UserError(f"resume: {path} holds no checkpoint to go on from; name the folder of a run")
     return start
 
 
-def _newest(folder: Path) -> Start | None:
-    """The checkpoint with the most steps of the run in `folder` that was written to last."""
+def set_aside_later(start: Start) -> None:
+    """Rename the checkpoints of `start`'s folder that have more steps: the run goes back before them."""
+    for other in _sound(start.path.parent, []):
+        if other.progress.step > start.progress.step:
+            aside = other.path.with_name(f"{other.path.name}.abandoned")
+            log.warning("%s is of step %d: set aside as %s", other.path, other.progress.step, aside.name)
+            try:
+                other.path.replace(aside)
+            except OSError as error:
+                raise UserError(f"cannot rename {other.path}: {error.strerror}") from error
+
+
+def _newest(folder: Path) -> tuple[Start | None, list[str]]:
+    """The checkpoint with the most steps of the run in `folder` that was written to last; what is broken."""
+    broken: list[str] = []
     for run in sorted(_runs(folder), key=_written, reverse=True):
-        starts = list(_sound(run))
+        starts = list(_sound(run, broken))
         if starts:
-            return max(starts, key=lambda start: (start.progress.step, start.path.stat().st_mtime_ns))
-    return None
+            return max(starts, key=lambda start: (start.progress.step, start.path.stat().st_mtime_ns)), broken
+    return None, broken
 
 
 def _runs(folder: Path) -> list[Path]:
+    """The folder itself when it holds checkpoints, and else its subfolders."""
     if not folder.is_dir():
         return []
-    return [path for path in (folder, *folder.iterdir()) if path.is_dir() and _files(path)]
+    return [folder] if _files(folder) else [path for path in folder.iterdir() if path.is_dir()]
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+    except OSError as error:
+        log.warning("skipped: %s: %s", folder, error.strerror)
+        return []
 
 
-def _written(run: Path) -> int:
-    return max(path.stat().st_mtime_ns for path in _files(run))
+def _written(run: Path) -> float:
+    times = [0.0]
+    for path in _files(run):
+        with contextlib.suppress(OSError):  # a run that is going on may have removed it
+            times.append(path.stat().st_mtime)
+    return max(times)
 
 
-def _sound(run: Path) -> Iterator[Start]:
+def _sound(run: Path, broken: list[str]) -> Iterator[Start]:
+    """The whole checkpoints of a run; names of others are added to `broken`."""
     for path in _files(run):
         try:
             record = _record(path)
             if TRAINING in record:  # others are weights alone, such as the best ones
                 yield _start(path, record)
-        except UserError as error:
+        except (UserError, OSError) as error:
+            broken.append(path.name)
             log.warning("skipped: %s", error)
 
 

@@ -40,7 +40,13 @@ class RunCallbacks:
 
 @contextlib.contextmanager
 def run_callbacks(
-    plan: Plan, learner: Learner, folder: Path, *, signals: StopSignals, upload: Callable[[], None] | None
+    plan: Plan,
+    learner: Learner,
+    folder: Path,
+    *,
+    signals: StopSignals,
+    upload: Callable[[], None] | None,
+    begun: float,
 ) -> Iterator[RunCallbacks]:
     """Assemble the callbacks of this rank; after the block their files are closed.
 
@@ -50,6 +56,7 @@ def run_callbacks(
         folder: of the run.
         signals: that stop it.
         upload: is called after every `upload_epochs` epochs.
+        begun: when the program started, of `time.monotonic`.
     """
     cfg, progress, first = plan.cfg, plan.progress, plan.runtime.rank == 0
     clock = Stopwatch()
@@ -63,12 +70,13 @@ def run_callbacks(
         device_num=plan.runtime.device_num,
         max_steps=cfg.max_steps,
         max_minutes=cfg.max_minutes,
+        begun=begun,
     )
-    evaluation = Evaluation(progress, evaluate=_evaluate(plan, learner, signals), due=plan.due, **of_run)
+    evaluation = Evaluation(progress, evaluate=_evaluate(plan, learner, stop), due=plan.due, **of_run)
     watched = {"losses": losses, "evaluation": evaluation}
     with contextlib.ExitStack() as stack:
         callbacks: list[Callback] = [losses]
-        if first and cfg.open_profiler:
+        if first and cfg.open_profiler and not plan.start:
             profiling = Profiling(folder / "profile", clock=clock)
             stack.callback(profiling.close)
             callbacks.append(profiling)
@@ -78,6 +86,7 @@ def run_callbacks(
             metrics = Metrics(
                 progress,
                 folder=folder,
+                before=plan.start and plan.start.path.parent,
                 title=title,
                 tensorboard=cfg.tensorboard,
                 log_every=cfg.log_every,
@@ -100,14 +109,14 @@ def run_callbacks(
         yield RunCallbacks(callbacks, losses, stop)
 
 
-def _evaluate(plan: Plan, learner: Learner, signals: StopSignals) -> Callable[[], dict | None] | None:
+def _evaluate(plan: Plan, learner: Learner, stop: EarlyStop) -> Callable[[], dict | None] | None:
     if plan.eval_batches is None:
         return None
     return lambda: evaluate(
         learner.evaluated,
         plan.eval_batches,
         device_num=plan.runtime.device_num,
-        stopped=lambda: bool(signals.signum),
+        stopped=stop.is_asked,
         progress_bar=plan.cfg.progress_bar and plan.runtime.rank == 0,
     )
 
@@ -127,8 +136,8 @@ def _checkpoints(
             learner.state.save_weights(path, record)
 
     if plan.start and plan.start.path.parent.resolve() != folder.resolve() and plan.progress.best:
-        _bring_best(plan, folder, suffix)
-    return Checkpoints(
+        _bring_best(plan, folder)
+    checkpoints = Checkpoints(
         plan.progress,
         save=save,
         evaluation=evaluation,
@@ -142,11 +151,14 @@ def _checkpoints(
         minutes=cfg.save_checkpoint_minutes,
         **of_run,
     )
+    if plan.start:
+        checkpoints.save_beginning()
+    return checkpoints
 
 
-def _bring_best(plan: Plan, folder: Path, suffix: str) -> None:
+def _bring_best(plan: Plan, folder: Path) -> None:
     """Copy the best weights so far into the folder in which the run goes on."""
-    best = plan.start.path.parent / f"best{suffix}"
+    best = plan.start.path.with_name(f"best{plan.start.path.suffix}")
     try:
         copy_file(best, folder / best.name)
     except OSError as error:

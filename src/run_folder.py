@@ -9,11 +9,17 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from src.atomic import is_temporary
+from src.atomic import is_temporary, replacing
 from src.class_map import CLASS_MAP, write_class_map
 from src.errors import UserError
 
 LOCK = ".lock"
+CONFIG = "config.yml"
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a run has begun in the folder."""
+    return (folder / CONFIG).exists()
 
 
 @contextlib.contextmanager
@@ -42,7 +48,8 @@ def run_folder(
             for path in folder.iterdir():
                 if is_temporary(path):  # of a run that was killed while it wrote
                     path.unlink()
-            (folder / "config.yml").write_text(config, encoding="utf-8")
+            with replacing(folder / CONFIG) as stream:
+                stream.write(config.encode())
             write_class_map(folder / CLASS_MAP, class_names)
         except OSError as error:
             raise _unwritable(folder, error) from error

@@ -41,6 +41,9 @@ class StopSignals:
         self._notice = ""
         self._raised = False
         self._passed_on = False
+        self._noted = 0  # SIGTERM that came in a deferred block
+        self._claimed = False  # and was seen at its end
+        self._lock = threading.Lock()
         self._over = threading.Event()
 
     @contextlib.contextmanager
@@ -80,7 +83,11 @@ class StopSignals:
         try:
             yield
         finally:
-            self._deferred = False
+            with self._lock:
+                if self._noted and not self.signum:  # the watcher has yet to read of it
+                    self.signum, self._claimed = self._noted, True
+                self._raised |= self.signum != 0  # whoever ends the block need not be told again
+                self._deferred = False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -88,26 +95,37 @@ class StopSignals:
         with self.deferred(""):
             yield
         if self.signum:
-            self._raised = True
             raise Stopped(self.signum)
 
     def _watch(self, reader: socket.socket) -> None:
         deadline = None
         while not self._over.is_set():
             for number in self._arrived(reader):
-                if self.signum:
-                    os._exit(128 + self.signum)
-                self.signum = number
-                if self._deferred:
-                    if self._notice:
-                        log.warning("%s: %s", signal.Signals(number).name, self._notice)
-                else:
-                    deadline = time.monotonic() + PATIENCE
-                    if number == signal.SIGINT:  # SIGTERM has come to the main thread by itself
-                        self._passed_on = True
-                        signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
-            if deadline and not self._raised and time.monotonic() > deadline:
+                with self._lock:
+                    if self._take(number):
+                        deadline = time.monotonic() + PATIENCE
+            late = deadline is not None and time.monotonic() > deadline
+            if late and not self._raised and not self._deferred:
                 os._exit(128 + self.signum)
+
+    def _take(self, number: int) -> bool:
+        """Do what a signal asks for; whether the main thread has to come back for it."""
+        if self._claimed and number == signal.SIGTERM:
+            self._claimed = False
+            return False
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
+            return False  # what is left is worth waiting for, such as the copy of the results
+        if self.signum:
+            os._exit(128 + self.signum)
+        self.signum = number
+        if self._deferred:
+            if self._notice:
+                log.warning("%s: %s", signal.Signals(number).name, self._notice)
+            return False
+        if number == signal.SIGINT:  # SIGTERM has come to the main thread by itself
+            self._passed_on = True
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+        return True
 
     def _arrived(self, reader: socket.socket) -> list[int]:
         found = signal.sigtimedwait({signal.SIGINT}, POLL_SECONDS)
@@ -121,7 +139,9 @@ class StopSignals:
 
     def _handle(self, number: int, frame: object) -> None:
         """Runs in the main thread, at SIGTERM and when the watcher passes SIGINT on."""
-        if not self._deferred and not self._raised:
+        if self._deferred:
+            self._noted = number
+        elif not self._raised:
             self._raised = True
             raise Stopped(self.signum or number)
 

@@ -25,7 +25,7 @@ class TrainState:
     Args:
         network (Cell): what is trained.
         optimizer (Optimizer): its moments and its count of steps are kept, not the table of rates.
-        scaler (LossScaler): see `get_loss_scaler`; None in full precision.
+        scaler (LossScaler): of which a dynamic one is kept; None in full precision.
         dropout_calls (Parameter): what `seed_dropout` returned.
         average (WeightAverage): of `network`; None for none.
     """
@@ -48,9 +48,10 @@ class TrainState:
             self.state = {RAW + name: params[name] for name in params}
         left_out = {*params, "learning_rate"}
         self.state.update((n, p) for n, p in optimizer.parameters_dict().items() if n not in left_out)
-        if scaler is not None:
-            scales = [value for value in vars(scaler).values() if isinstance(value, Parameter)]
-            self.state.update((param.name, param) for param in scales)
+        self.scale: dict[str, Parameter] = {}
+        if isinstance(scaler, amp.DynamicLossScaler):
+            self.scale = {scaler.scale_value.name: scaler.scale_value, scaler.counter.name: scaler.counter}
+            self.state.update(self.scale)
         if dropout_calls is not None:
             self.state[dropout_calls.name] = dropout_calls
 
@@ -62,20 +63,29 @@ class TrainState:
         """Write the weights that are evaluated, and the record. Raises `UserError`."""
         write_weights(path, _arrays(self.weights), record)
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, *, loss_scale: bool = True) -> None:
         """Fill everything from a file that `save` wrote.
 
+        Args:
+            path: the file.
+            loss_scale: take that of the file, too, and not the one that the scaler was made with.
+
         Raises:
-            UserError: the file is damaged or of another run; nothing is changed then.
+            UserError: the file is damaged, or of another run and does not fit; nothing is changed then.
         """
         params = {**self.weights, **self.state}
+        left_out = set() if loss_scale else {"scale_value", "counter"}
         with open_weights(path) as file:
-            problem = differences({name: tuple(param.shape) for name, param in params.items()}, file.shapes)
+            wanted = {name: tuple(param.shape) for name, param in params.items() if name not in left_out}
+            found = {name: shape for name, shape in file.shapes.items() if name not in left_out}
+            problem = differences(wanted, found)
             if problem:
                 raise UserError(
-                    f"{path} is not of this run: {problem}; resume with the configuration of its run"
+                    f"{path} does not fit this run: {problem}; resume with what the run had, or begin a new "
+                    "one from its weights (pretrained)"
                 )
-            for name, param in params.items():
+            for name in wanted:
+                param = params[name]
                 param.set_data(ms.Tensor(file.read(name), param.dtype))
 
 

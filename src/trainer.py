@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,10 @@ from src.early_stop import EarlyStop
 from src.errors import Stopped, UserError
 from src.learner import Learner, make_learner
 from src.logging import get_logger
-from src.plan import Plan, make_plan
+from src.plan import Plan, find_beginning, make_plan
+from src.resume import set_aside_later
 from src.run_callbacks import run_callbacks
-from src.run_folder import run_folder
+from src.run_folder import is_run_folder, run_folder
 from src.signals import StopSignals
 from src.step_source import StepSource, as_dataset
 from src.train_step import TrainStep
@@ -54,42 +56,61 @@ def train(cfg, upload: Callable[[], None] | None = None, signals: StopSignals | 
         UserError: something cannot work.
         Stopped: a signal ended the run, after it was saved.
     """
-    signals = signals or StopSignals()
+    begun, signals = time.monotonic(), signals or StopSignals()
+    cfg, start = find_beginning(cfg)
     runtime = init_context(
         device_target=cfg.device_target,
         device_id=cfg.device_id,
         seed=cfg.seed,
         all_reduce_fusion=cfg.all_reduce_fusion,
     )
-    plan = make_plan(cfg, runtime)
+    plan = make_plan(cfg, start, runtime)
     learner = make_learner(plan)
     check_agreement(plan.facts(), runtime.device_num)
     with contextlib.ExitStack() as stack:
-        folder = Path(plan.cfg.save_checkpoint_path)
-        if runtime.rank == 0:
-            folder = stack.enter_context(_folder(plan))
-            get_logger(folder)
+        folder = _enter_folder(plan, stack)
         _announce(plan, learner, folder)
-        callbacks = stack.enter_context(run_callbacks(plan, learner, folder, signals=signals, upload=upload))
-        with signals.deferred("the run saves and stops after this step; once more ends it at once"):
+        callbacks = stack.enter_context(
+            run_callbacks(plan, learner, folder, signals=signals, upload=upload, begun=begun)
+        )
+        with signals.deferred("the run saves and stops after this step; a second signal ends it at once"):
             _run(plan, learner.step, callbacks.all)
         result = TrainResult(folder, callbacks.losses.values, plan.progress.result, plan.progress.best)
     if plan.progress.stopping:
         wait_for_all(runtime.device_num)  # a launcher ends the others when the first rank has gone
-    _conclude(plan, folder, callbacks.stop)
+    _conclude(plan, folder, callbacks.stop, bool(result.losses))
     if signals.signum and not plan.is_complete():
         raise Stopped(signals.signum)
     return result
 
 
+def _enter_folder(plan: Plan, stack: contextlib.ExitStack) -> Path:
+    """Have rank 0 take the run's folder, and all know whether it could; return it, or where the runs are."""
+    folder, failure = Path(plan.cfg.save_checkpoint_path), None
+    if plan.runtime.rank == 0:
+        try:
+            folder = stack.enter_context(_folder(plan))
+            if plan.start and plan.cfg.resume == str(plan.start.path):
+                set_aside_later(plan.start)
+            get_logger(folder)
+        except UserError as error:
+            failure = error
+    try:
+        check_agreement({"the folder of the run": failure is None}, plan.runtime.device_num)
+    except UserError as error:
+        raise failure or error from None
+    if failure:
+        raise failure
+    return folder
+
+
 def _folder(plan: Plan) -> contextlib.AbstractContextManager[Path]:
-    """The run's folder: a new one, or that of the checkpoint unless the user has said where to go on."""
+    """The run's folder: a new one, or that of the run unless the user has said where to go on."""
     cfg, start = plan.cfg, plan.start
     root, name, again = cfg.save_checkpoint_path, cfg.run_name, cfg.resume == "auto" and bool(cfg.run_name)
-    if start:
+    if start and is_run_folder(start.path.absolute().parent):
         before = start.path.absolute().parent
         name = name or before.name
-        root = root if "save_checkpoint_path" in cfg.given else str(before.parent)
         again = Path(root, name).absolute() == before
     return run_folder(root, name, config=plan.config, class_names=plan.class_names, again=again)
 
@@ -98,7 +119,8 @@ def _announce(plan: Plan, learner: Learner, folder: Path) -> None:
     """The start-up summary."""
     cfg, runtime, lr = plan.cfg, plan.runtime, plan.lr
     count = sum(p.size for p in learner.network.get_parameters())
-    log.info("configuration: %s", cfg.config_path or "defaults and command line")
+    base = "that of the run" if plan.start else "defaults"
+    log.info("configuration: %s and command line", cfg.config_path or base)
     log.info("run folder: %s", folder)
     log.info("device: %s, amp_level %s, seed %d", runtime, plan.amp_level, cfg.seed)
     source = plan.weights or (plan.start.path if plan.start else "from scratch")
@@ -116,7 +138,7 @@ def _announce(plan: Plan, learner: Learner, folder: Path) -> None:
         log.info("resumed after step %d of %d, from %s", plan.progress.step, len(lr), plan.start.path)
 
 
-def _conclude(plan: Plan, folder: Path, stop: EarlyStop) -> None:
+def _conclude(plan: Plan, folder: Path, stop: EarlyStop, stepped: bool) -> None:
     """The closing lines."""
     progress = plan.progress
     if plan.stream.bad_images:
@@ -126,7 +148,7 @@ def _conclude(plan: Plan, folder: Path, stop: EarlyStop) -> None:
         raise UserError("not one step could be applied: see the warnings; lower loss_scale or lr_max")
     where = f"saved in {folder}" if plan.cfg.save_checkpoint else "not saved: save_checkpoint is false"
     if plan.is_complete():
-        log.info("%s", where)
+        log.info("%s%s", "" if stepped else "the run is complete, nothing was left to do; ", where)
     else:
         counts = (progress.step, len(plan.lr))
         log.info("stopped after step %d of %d: %s; %s; --resume goes on", *counts, stop.reason, where)
@@ -134,9 +156,10 @@ def _conclude(plan: Plan, folder: Path, stop: EarlyStop) -> None:
 
 def _run(plan: Plan, step: TrainStep, callbacks: Sequence[Callback]) -> None:
     first, total = plan.progress.step, len(plan.lr)
-    if first >= total:
-        for callback in callbacks[:-1]:  # an evaluation may be pending
+    if plan.progress.pending:
+        for callback in callbacks[:-1]:  # make up for the evaluation, and save what it gave
             callback.on_train_begin(None)
+    if plan.progress.stopping or first >= min(total, plan.cfg.max_steps or total):
         return
     source = StepSource(
         plan.stream, first_step=first, total_steps=total, steps_per_epoch=plan.steps_per_epoch

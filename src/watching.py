@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mindspore.train import Callback
@@ -14,8 +14,10 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from src.callback import LossRecorder, Stopwatch
 from src.curves import draw_curves
-from src.metrics_file import MetricsFile, Row
+from src.metrics_file import Events, MetricsFile, Row
 from src.progress import Progress
+
+METRICS = "metrics.csv"
 
 
 class Metrics(Callback):
@@ -29,6 +31,7 @@ class Metrics(Callback):
         evaluation (Evaluation): likewise.
         clock (Stopwatch): of training.
         folder (Path): of the run.
+        before (Path): where a resumed run was; None for a new one.
         title (str): of the picture.
         batch_size (int): images a step over all devices.
         steps_per_epoch (int): steps that an epoch is counted as.
@@ -44,6 +47,7 @@ class Metrics(Callback):
         evaluation: Callback,
         clock: Stopwatch,
         folder: Path,
+        before: Path | None,
         title: str,
         batch_size: int,
         steps_per_epoch: int,
@@ -63,13 +67,13 @@ class Metrics(Callback):
         self.drawn = 0  # rows
         self.drawing: threading.Thread | None = None
         self.before: tuple[float, float] | None = None  # clock and waiting at the end of the last step
-        self.file = MetricsFile(folder / "metrics.csv", progress.step)
-        self.events = _events(folder / "tensorboard", progress.step) if tensorboard else None
+        self.file = MetricsFile(folder / METRICS, progress.step, before and before / METRICS)
+        self.events = Events(folder / "tensorboard", progress.step) if tensorboard else None
 
     def on_train_begin(self, run_context):
         """Write the evaluation that was made up for."""
         if self.evaluation.fresh:
-            self._write(Row(self.progress.step, self._epoch(), **self._accuracy()))
+            self._write(Row(self.progress.step, self._epoch(), **self._accuracy()), self.file.amend)
 
     def on_train_step_end(self, run_context):
         """Write the row of the step."""
@@ -109,12 +113,10 @@ class Metrics(Callback):
             return {}
         return {key: self.progress.result[key] for key in ("top1", "top5")}
 
-    def _write(self, row: Row) -> None:
-        self.file.append(row)
+    def _write(self, row: Row, put: Callable[[Row], None] | None = None) -> None:
+        (put or self.file.append)(row)
         if self.events is not None and (row.top1 is not None or row.step % self.log_every == 0):
-            for name, value in row._asdict().items():
-                if name != "step" and value is not None:
-                    self.events.add_scalar(name, value, row.step)
+            self.events.append(row)
         if row.top1 is not None:
             self._draw()
 
@@ -125,12 +127,6 @@ class Metrics(Callback):
         self.drawn = len(rows)
         self.drawing = threading.Thread(target=draw_curves, args=(self.picture, rows, self.title))
         self.drawing.start()
-
-
-def _events(folder: Path, step: int):
-    from tensorboardX import SummaryWriter  # for those who want it
-
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
 
 class ProgressBar(Callback):
@@ -158,6 +154,7 @@ class ProgressBar(Callback):
     def on_train_step_end(self, run_context):
         """Move on."""
         if self.bar.n == self.bar.initial:
+            self.bar.unpause()  # the first step is compilation
             self.begun = (self.clock.time(), self.clock.waited)
         seconds = self.clock.time() - self.begun[0]
         steps = self.progress.step - self.bar.initial - 1

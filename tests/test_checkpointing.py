@@ -100,7 +100,7 @@ def test_a_resumed_run_goes_on_removing_the_oldest(drive, tmp_path):
         (tmp_path / name).write_text("old")
     drive(total=8, steps=6, progress=Progress(step=5, applied=5))
     assert sorted(p.name for p in tmp_path.glob("vit*")) == [
-        *("vit-1_3.safetensors", "vit-2_2.ckpt", "vit-2_3.ckpt"),
+        *("vit-2_2.ckpt", "vit-2_3.ckpt"),
         *("vit-3_1.ckpt", "vit-x.ckpt"),  # the run has yet to come to the one and does not know the other
     ]
 
@@ -153,6 +153,27 @@ def test_a_full_disk_does_not_end_a_run_before_its_last_step(drive, caplog):
         drive(total=5, every=2, save=save)
     assert written == ["last.ckpt"] * 3
     assert sum("the run goes on and tries again" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_a_write_that_fails_removes_nothing_and_the_best_is_what_the_file_holds(drive, tmp_path):
+    class Full:
+        """The disk is full at step 4."""
+
+        def __init__(self):
+            self.progress, self.saved = Progress(), []
+
+        def __call__(self, path, whole):
+            if self.progress.step == 4:
+                raise UserError("cannot write: No space left on device")
+            path.write_text(f"{self.progress.step}")
+
+    full = Full()
+    drive(
+        total=7, every=2, scores=[0.5, 0.9, 0.7, 0.1], steps=2, keep_max=1, save=full, progress=full.progress
+    )
+    files = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert files == {"best.ckpt": "6", "last.ckpt": "7", "vit-2_3.ckpt": "6"}
+    assert full.progress.best["top1"] == 0.7
 
 
 def test_the_clock_of_training_stands_still_during_evaluations_checkpoints_and_actions(monkeypatch, tmp_path):

@@ -59,7 +59,7 @@ def test_max_steps_counts_from_the_beginning_of_the_run(stop):
 def test_max_minutes_counts_from_this_start(stop, monkeypatch):
     now = [50.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    early = stop(max_minutes=1.5)
+    early = stop(max_minutes=1.5, begun=50.0)
     now[0] += 89.0
     early.on_train_step_end(context_of(1.0))
     assert not early.progress.stopping

@@ -89,6 +89,7 @@ def test_a_full_disk_is_a_warning_while_the_run_goes_on_and_an_error_at_its_end(
     assert done.stdout.count("the run goes on and tries again") == 1
     assert "error: cannot write" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+    assert "step/s" not in done.stdout + done.stderr  # a bar is for terminals
     left = {path.name for path in (tmp_path / "full").iterdir()}
     assert not {name for name in left if "ckpt" in name or "tmp" in name}
 

@@ -1,15 +1,20 @@
 """Runs that are cut and go on: what comes out is what an undisturbed run gives, to the last bit."""
 
 import csv
+import shutil
+from dataclasses import replace
 
 import pytest
 from support import colour_folder, same_files
 
 import train as training
+from src.context import Runtime
 from src.errors import UserError
 from src.evaluator import evaluate_checkpoint
 from src.model_utils.config import load_config
+from src.plan import find_beginning, make_plan
 from src.progress import Progress
+from src.resume import find_start
 from src.trainer import train
 from src.weight_file import SUFFIXES, open_weights, write_weights
 
@@ -90,10 +95,12 @@ def test_the_accuracy_that_was_logged_is_that_of_the_file(cut, images, out):
 def test_a_finished_run_has_nothing_left_to_do(cut, out, images):
     family, _, second = cut
     folder = out / f"{family}-cut"
-    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.*t*s")}
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix in SUFFIXES}
+    assert len(before) == 4
     again = train(config(resume=folder, device_target="CPU"))  # all keys come from the checkpoint
     assert (again.losses, again.last, again.best) == ([], second.last, second.best)
-    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("*.*t*s")} == before
+    assert before == {p.name: p.stat().st_mtime_ns for p in folder.iterdir() if p.suffix in SUFFIXES}
+    assert "the run is complete, nothing was left to do" in (folder / "train.log").read_text()
 
 
 def test_a_resumed_run_with_other_keys_data_or_devices_is_refused_unless_told(cut, out, images, tmp_path):
@@ -108,6 +115,9 @@ def test_a_resumed_run_with_other_keys_data_or_devices_is_refused_unless_told(cu
         train(config(**common, hflip=0, dataset_path=tmp_path))
     with pytest.raises(UserError, match="exists; choose another run_name"):
         train(config(**common, lr_max=0.5, allow_changed_config=True, run_name=f"{family}-whole"))
+    cfg, start = find_beginning(config(**common))
+    with pytest.raises(UserError, match="devices 3, now 1; resume"):
+        make_plan(cfg, replace(start, device_num=3), Runtime("CPU", 0, 0, 1))
 
 
 def test_the_same_command_starts_and_restarts(images, out, capsys):
@@ -138,14 +148,9 @@ def test_a_resumed_run_may_have_other_keys_that_change_nothing_learnt(images, ou
     assert len(train(config(**keys, resume="auto", max_steps=2)).losses) == 1
 
 
-def test_a_cloud_job_goes_on_on_a_fresh_machine_with_what_the_last_one_left(images, tmp_path, capsys):
-    keys = {
-        **COMMON,
-        **RUNS["bit"],
-        "enable_modelarts": True,
-        "data_url": images,
-        "train_url": tmp_path / "bucket",
-    }
+def test_a_cloud_job_that_is_started_again_goes_on_on_a_fresh_machine(images, tmp_path, capsys):
+    keys = {**COMMON, **RUNS["bit"], "enable_modelarts": True, "data_url": images, "run_name": "job"}
+    keys.update(train_url=tmp_path / "bucket", resume="auto")
     for step in (1, 2):
         machine = tmp_path / f"machine{step}"
         places = {
@@ -154,12 +159,58 @@ def test_a_cloud_job_goes_on_on_a_fresh_machine_with_what_the_last_one_left(imag
             "output_path": machine / "out",
         }
         argv = [f"--{key}={value}" for key, value in {**keys, **places, "max_steps": step}.items()]
-        if step == 2:
-            argv += [f"--checkpoint_url={tmp_path / 'bucket'}", f"--resume={machine / 'model'}"]
-        assert training.main([*argv, "--run_name=job"]) == 0
+        assert training.main(argv) == 0
     assert "resumed after step 1 of 9" in capsys.readouterr().out
     with open_weights(tmp_path / "bucket" / "job" / "last.ckpt") as file:
         assert file.record["step"] == 2
+
+
+def test_going_back_to_an_earlier_checkpoint_sets_the_later_ones_aside(images, tmp_path):
+    keys = {
+        **COMMON,
+        **RUNS["bit"],
+        "dataset_path": images,
+        "save_checkpoint_path": tmp_path,
+        "run_name": "r",
+    }
+    train(config(**keys, max_steps=4))
+    folder = tmp_path / "r"
+    train(config(resume=folder / "bit_tiny-1_2.ckpt", device_target="CPU", max_steps=3))
+    assert (folder / "bit_tiny-1_4.ckpt.abandoned").exists()
+    assert find_start("auto", root=str(tmp_path), run_name="r").progress.step == 3
+    assert len((folder / "metrics.csv").read_text().splitlines()) == 4
+    train(config(resume=folder, device_target="CPU", max_steps=3))  # it is reached: nothing happens
+    assert find_start("auto", root=str(tmp_path), run_name="r").progress.step == 3
+
+
+def test_a_lone_checkpoint_begins_a_folder_of_its_own(images, tmp_path):
+    keys = {**COMMON, **RUNS["bit"], "dataset_path": images, "save_checkpoint_path": tmp_path / "runs"}
+    run = train(config(**keys, max_steps=1)).folder
+    (tmp_path / "loose").mkdir()
+    lone = shutil.copy(run / "last.ckpt", tmp_path / "loose" / "mine.ckpt")
+    result = train(
+        config(resume=lone, device_target="CPU", save_checkpoint_path=tmp_path / "more", max_steps=1)
+    )
+    assert [path.name for path in (tmp_path / "loose").iterdir()] == ["mine.ckpt"]
+    assert result.folder.parent == tmp_path / "more"
+    assert (result.folder / "last.ckpt").exists()
+
+
+def test_a_changed_loss_scale_is_that_of_the_user_and_a_changed_size_is_evaluated(images, tmp_path):
+    keys = {
+        **COMMON,
+        **RUNS["bit"],
+        "dataset_path": images,
+        "save_checkpoint_path": tmp_path,
+        "run_name": "r",
+    }
+    keys.update(amp_level="O2", loss_scale_mode="dynamic", loss_scale=2**30, run_name="r")
+    train(config(**keys, max_steps=1))
+    again = {"resume": tmp_path / "r", "device_target": "CPU", "max_steps": 2, "allow_changed_config": True}
+    train(config(**again, loss_scale=64, train_image_size=12, train_resize_size=14))
+    with open_weights(tmp_path / "r" / "last.ckpt") as file:
+        assert file.read("scale_value") == 64
+        assert file.record["eval_image_size"] == [12, 12]
 
 
 def test_a_run_can_go_without_checkpoints(images, tmp_path):

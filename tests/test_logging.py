@@ -27,3 +27,17 @@ def test_names_in_a_message_stay_on_their_line_and_cannot_fail_to_be_written(tmp
     terminal.seek(0)
     for text in (terminal.read(), (tmp_path / "train.log").read_text(encoding="utf-8")):
         assert text.endswith(":WARNING:skipped: a\\n\\x1b[31m\\udcff猫.png\n")
+
+
+def test_a_terminal_that_is_gone_is_told_once_in_the_file(tmp_path, capsys):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    logger = get_logger(tmp_path, stream=Gone())
+    for _ in range(3):
+        logger.info("a line")
+    text = (tmp_path / "train.log").read_text()
+    assert text.count("INFO:a line") == 3
+    assert text.count("the terminal cannot be written") == 1
+    assert "Traceback" not in capsys.readouterr().err

@@ -27,6 +27,8 @@ def test_a_stop_is_of_one_start_alone():
     "changes",
     [
         {"step": -1},
+        {"applied": 8},
+        {"pending": "x"},
         {"step": 2.0},
         {"applied": "3"},
         {"bad": None},

@@ -6,7 +6,7 @@ import pytest
 from src.array_io import Weight
 from src.errors import UserError
 from src.progress import Progress
-from src.resume import TRAINING, find_start, training_record
+from src.resume import TRAINING, find_start, set_aside_later, training_record
 from src.weight_file import write_weights
 
 ARRAY = Weight("w", (3,), lambda: np.arange(3, dtype=np.float32))
@@ -72,6 +72,33 @@ def test_auto_takes_the_run_of_the_name_or_the_one_that_was_written_to_last(tmp_
     assert find("auto", tmp_path, "old").path == old
     new.write_bytes(b"broken")
     assert find("auto", tmp_path).path == old
+    with pytest.raises(UserError, match=r"no checkpoint in .*new is whole; mend or remove last\.ckpt"):
+        find("auto", tmp_path, "new")  # a new run would write over it
+
+
+def test_a_backup_inside_a_run_is_not_the_run(tmp_path):
+    path = checkpoint(tmp_path / "run" / "last.ckpt", 9, seconds=100)
+    checkpoint(tmp_path / "run" / "backup" / "last.ckpt", 4, seconds=900)
+    assert find(tmp_path / "run", tmp_path).path == path
+    assert find("auto", tmp_path, "run").path == path
+
+
+def test_links_to_nowhere_folders_and_pipes_are_skipped(tmp_path):
+    path = checkpoint(tmp_path / "run" / "last.ckpt", 9)
+    (tmp_path / "run" / "a.ckpt").symlink_to("/nowhere")
+    (tmp_path / "run" / "b.ckpt").mkdir()
+    os.mkfifo(tmp_path / "run" / "c.ckpt")
+    assert find("auto", tmp_path).path == path
+
+
+def test_later_checkpoints_are_set_aside(tmp_path):
+    start = find(checkpoint(tmp_path / "a.ckpt", 4), tmp_path)
+    checkpoint(tmp_path / "b.ckpt", 5)
+    checkpoint(tmp_path / "c.ckpt", 4)
+    weights(tmp_path / "best.ckpt")
+    set_aside_later(start)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["a.ckpt", "b.ckpt.abandoned", "best.ckpt", "c.ckpt"]
 
 
 def test_auto_begins_anew_where_there_is_nothing_and_a_path_does_not(tmp_path):

@@ -50,14 +50,19 @@ def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path):
     refused(tmp_path / "file", "mine", r"cannot write the folder .*file/mine: .*; choose another")
 
 
+@pytest.mark.parametrize("place", ["/proc", "/sys"])
+def test_a_file_system_that_takes_no_files_is_named(place):
+    refused(f"{place}/runs", "mine", f"cannot write the folder {place}/runs/mine: .*; choose another")
+
+
 def test_what_a_killed_run_left_half_written_goes(tmp_path):
     with start(tmp_path, "mine") as folder:
         pass
-    for name in (".last.ckpt.0a1b.tmp", ".hidden", "notes.tmp"):
+    for name in (".last.ckpt.0a1b2c3d.tmp", ".hidden", "notes.tmp", ".other.tmp"):
         (folder / name).write_text("x")
     with start(tmp_path, "mine", again=True):
         assert sorted(path.name for path in folder.iterdir()) == [
-            *(".hidden", ".lock", "class_map.json", "config.yml", "notes.tmp")
+            *(".hidden", ".lock", ".other.tmp", "class_map.json", "config.yml", "notes.tmp")
         ]
 
 

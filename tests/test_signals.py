@@ -103,6 +103,40 @@ def test_native_code_outside_the_loop_is_given_up_after_a_while():
     assert seconds < 5
 
 
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_at_the_very_end_of_a_block_is_neither_lost_nor_told_twice(signum):
+    program = Program(
+        """
+        def main():
+            ready()
+            with signals.deferred("the loop ends soon"):
+                end = time.monotonic() + 1.0
+                while time.monotonic() < end:
+                    pass
+                os.kill(os.getpid(), SIGNUM); time.sleep(0.001)
+            time.sleep(0.5)
+            print("seen", signals.signum, flush=True)
+            time.sleep(5.5)
+            print("went on", flush=True)
+    """.replace("SIGNUM", str(signum.value))
+    )
+    code, output, _ = program.end()
+    assert (code, output.splitlines()[-2:]) == (0, [f"seen {signum.value}", "went on"])
+
+
+def test_what_is_worth_waiting_for_is_not_ended():
+    program = Program("""
+        import src.signals
+        src.signals.PATIENCE = 0.3
+        def main():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            ready(); time.sleep(2)
+            print("copied", flush=True)
+    """)
+    program.send(signal.SIGINT, signal.SIGTERM)
+    assert program.end()[:2] == (0, "copied\n")
+
+
 def test_a_block_that_is_held_finishes_first():
     program = Program("""
         def main():

@@ -89,7 +89,7 @@ def test_the_state_of_another_run_is_refused_and_changes_nothing(tmp_path, other
     _, changed = build(**other)
     fill(changed, 2)
     before = numbers(changed)
-    with pytest.raises(UserError, match="is not of this run"):
+    with pytest.raises(UserError, match="does not fit this run"):
         changed.load(tmp_path / "last.ckpt")
     for name, array in numbers(changed).items():
         np.testing.assert_array_equal(array, before[name])

@@ -60,7 +60,8 @@ def load_config(
         given = {**config_from_yaml(_read_text(given["config_path"]), given["config_path"]), **given}
     config = EasyDict({**config, **given, "given": tuple(given)})
     check_given(config, required)
-    _check_together(config)
+    if not config.resume:  # whose other half may be in the checkpoint
+        check_together(config)
     return config
 
 
@@ -115,7 +116,8 @@ def _help_text(prog: str, description: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _check_together(config: EasyDict) -> None:
+def check_together(config: Mapping[str, Any]) -> None:
+    """Raise `UserError` for keys that deny each other."""
     if config.batch_size % config.batch_split:
         raise UserError(
             f"batch_size {config.batch_size} is not a multiple of batch_split {config.batch_split}: "

@@ -96,6 +96,9 @@ def _copy_in(cfg: EasyDict) -> None:
     """Bring data and weights to the machine, and see that results can leave it."""
     if cfg.train_url:
         transfer.make_folder(cfg.train_url)
+        if cfg.get("resume") == "auto":  # what an earlier start of the job has left
+            log.info("copying %s to %s", cfg.train_url, cfg.output_path)
+            transfer.copy(cfg.train_url, cfg.output_path)
     else:
         log.warning("train_url is not set: the results stay in %s", cfg.output_path)
     if cfg.data_url:
