@@ -7,10 +7,16 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def project_log():
-    """A command-line script sets up the log of `src`; the next test finds it as it was."""
-    logger = logging.getLogger("src")
-    before = (list(logger.handlers), logger.level, logger.propagate)
+    """A command-line script, in a test or a fixture, sets up the log of `src`; each test begins without."""
+    _reset()
     yield
-    for handler in set(logger.handlers) - set(before[0]):
+    _reset()
+
+
+def _reset():
+    logger = logging.getLogger("src")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
         handler.close()
-    logger.handlers, logger.level, logger.propagate = before
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True

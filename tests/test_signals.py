@@ -174,8 +174,9 @@ def test_the_block_leaves_everything_as_it_was():
         def main():
             ready()
         import atexit
+        before = signal.getsignal(2)  # a job in the background begins with SIGINT ignored
         def after():
-            print(signal.getsignal(2) is signal.default_int_handler, signal.getsignal(15) == signal.SIG_DFL,
+            print(signal.getsignal(2) == before, signal.getsignal(15) == signal.SIG_DFL,
                   signal.pthread_sigmask(signal.SIG_BLOCK, []), threading.active_count(), flush=True)
         atexit.register(after)
     """)
