@@ -163,6 +163,11 @@ def test_a_cloud_job_that_is_started_again_goes_on_on_a_fresh_machine(images, tm
     assert "resumed after step 1 of 9" in capsys.readouterr().out
     with open_weights(tmp_path / "bucket" / "job" / "last.ckpt") as file:
         assert file.record["step"] == 2
+    older = tmp_path / "machine1" / "out" / "job" / "last.ckpt"
+    shutil.copy(older, tmp_path / "bucket" / "job" / "last.ckpt")
+    argv[-1] = "--max_steps=3"
+    assert training.main(argv) == 0  # the machine has newer results of its own
+    assert "resumed after step 2 of 9" in capsys.readouterr().out
 
 
 def test_going_back_to_an_earlier_checkpoint_sets_the_later_ones_aside(images, tmp_path):

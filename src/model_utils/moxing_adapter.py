@@ -96,7 +96,7 @@ def _copy_in(cfg: EasyDict) -> None:
     """Bring data and weights to the machine, and see that results can leave it."""
     if cfg.train_url:
         transfer.make_folder(cfg.train_url)
-        if cfg.get("resume") == "auto":  # what an earlier start of the job has left
+        if cfg.get("resume") == "auto" and not _has_results(cfg):  # what an earlier start has brought there
             log.info("copying %s to %s", cfg.train_url, cfg.output_path)
             transfer.copy(cfg.train_url, cfg.output_path)
     else:
@@ -159,13 +159,18 @@ def _exported(cfg: EasyDict, checkpoint: str) -> str:
 
 def _upload(cfg: EasyDict) -> None:
     """Copy the results to `train_url`, if that is this process's part and there are any."""
-    destination, results = _destination(cfg), Path(cfg.output_path)
-    if destination and results.is_dir() and any(results.iterdir()):
+    destination, results = _destination(cfg), cfg.output_path
+    if destination and _has_results(cfg):
         log.info("copying %s to %s", results, destination)
         try:
             transfer.copy(cfg.output_path, destination)
         except UserError as error:
             raise UserError(f"{error}; the results are in {results}") from error
+
+
+def _has_results(cfg: EasyDict) -> bool:
+    results = Path(cfg.output_path)
+    return results.is_dir() and any(results.iterdir())
 
 
 def _destination(cfg: EasyDict) -> str:
