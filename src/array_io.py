@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -169,6 +170,15 @@ def crc_of(stream: BinaryIO, start: int, stop: int, crc: int = 0) -> int:
     for position in range(start, stop, BLOCK_BYTES):
         crc = zlib.crc32(stream.read(min(BLOCK_BYTES, stop - position)), crc)
     return crc
+
+
+def sha256_of(stream: BinaryIO) -> str:
+    """Return the SHA-256 of a whole file."""
+    digest = hashlib.sha256()
+    stream.seek(0)
+    for block in iter(lambda: stream.read(BLOCK_BYTES), b""):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def differences(wanted: Mapping[str, tuple], found: Mapping[str, tuple]) -> str:

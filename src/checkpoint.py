@@ -15,12 +15,13 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn
+from mindspore import Parameter, nn
 
 from src.array_io import Weight, differences
 from src.convert import google_weights
 from src.errors import UserError
 from src.npz_file import open_npz
+from src.user_files import is_folder, is_regular
 from src.vit import ViT
 from src.vit_map import resize_position
 from src.weight_file import open_weights, write_weights
@@ -70,10 +71,10 @@ def pretrained_file(pretrained: str, backbone: str) -> Path | None:
     if not pretrained:
         return None
     path = Path(pretrained)
-    if not path.is_dir():
+    if not is_folder(path):
         return path
     file = path / f"{backbone}.npz"
-    if not file.is_file():
+    if not is_regular(file):
         found = ", ".join(sorted(other.name for other in path.glob("*.npz"))) or "no .npz file"
         raise UserError(f"pretrained is a folder without {file.name}; it holds {found}")
     return file
@@ -129,16 +130,16 @@ def read_record(path: str | os.PathLike) -> dict:
         return record
 
 
-def save_network(net: nn.Cell, path: str | os.PathLike, record: Mapping) -> None:
-    """Write all Parameters of `net` and the record as `.ckpt` or `.safetensors`."""
-    weights = [Weight(p.name, tuple(p.shape), p.asnumpy, str(p.dtype).lower()) for p in net.get_parameters()]
+def save_parameters(params: Mapping[str, Parameter], path: str | os.PathLike, record: Mapping) -> None:
+    """Write Parameters, each under its key, and the record as `.ckpt` or `.safetensors`."""
+    weights = [Weight(n, tuple(p.shape), p.asnumpy, str(p.dtype).lower()) for n, p in params.items()]
     write_weights(path, weights, record)
 
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[tuple[dict[str, Weight], dict]]:
     """Yield name -> array to be loaded, and the record, of any kind of weight file."""
-    if path.is_dir():
+    if is_folder(path):
         raise UserError(f"{path} is a folder; name the weight file in it, such as {path / 'best.ckpt'}")
     if path.suffix not in SUFFIXES:
         raise UserError(f"{path} is no weight file by its name; wanted is {', '.join(SUFFIXES)}")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
-import re
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import mindspore as ms
@@ -19,8 +15,10 @@ from mindspore import nn
 from PIL import Image
 
 from src import dataset
+from src.array_io import open_binary, sha256_of
 from src.context import init_context, raise_if_out_of_memory
 from src.errors import MissingDataError, UserError
+from src.export_place import check_replaceable, move, plain, plain_path
 from src.fold import fold
 from src.image_io import BadImageError
 from src.mindir_v1 import rewrite
@@ -84,6 +82,8 @@ def export(cfg) -> ExportResult:
         difference = agreement = None
         if run is not None:
             difference, agreement = _compare(wanted, _by_batches(run, inputs, cfg.batch_size), target)
+        with open_binary(trained.path, "the checkpoint") as stream:
+            digest = sha256_of(stream)
         batch = None if cfg.file_format == "ONNX" else cfg.batch_size  # None: any
         content = {
             "file": target.name,
@@ -94,15 +94,15 @@ def export(cfg) -> ExportResult:
             "preprocess": how,
             "class_num": class_num,
             "class_names": trained.class_names,
-            "checkpoint": {"file": trained.path.name, "sha256": _sha256(trained.path)},
+            "checkpoint": {"file": trained.path.name, "sha256": digest},
             "check": {"images": len(inputs), "largest_difference": difference, "top1_agreement": agreement},
             "mindspore": ms.__version__,
         }
         parts = {part: target.parent / part.name for part in made.parent.iterdir()}
-        _check_replaceable(parts.values())
+        check_replaceable(parts.values())
         sidecar_path(target).unlink(missing_ok=True)  # never an old one beside a new file
         for part, place in parts.items():
-            _move(part, place)
+            move(part, place)
         write_sidecar(sidecar_path(target), content)
     beside = "".join(f", weights in {part.name} beside it" for part in parts if part != made)
     return ExportResult(target, beside, len(inputs), difference, agreement)
@@ -201,10 +201,10 @@ def _write(cfg, path: Path, network: nn.Cell, name: str, crop: tuple[int, int]) 
         write_onnx(build_onnx(name, weights, image_size=crop, arguments=describe(network)), path)
         return _onnx_runner(path)
     image = ms.Tensor(np.zeros((cfg.batch_size, 3, *crop), np.float32))
-    with _plain_path(path.parent) as folder:
-        ms.export(network, image, file_name=str(folder / _plain(path.stem)), file_format=cfg.file_format)
+    with plain_path(path.parent) as folder:
+        ms.export(network, image, file_name=str(folder / plain(path.stem)), file_format=cfg.file_format)
     for suffix in (path.suffix, f"_graph{path.suffix}"):  # the latter with a folder of weights beside it
-        made = path.with_name(_plain(path.stem) + suffix)
+        made = path.with_name(plain(path.stem) + suffix)
         if made.exists():
             made.rename(path)
     if cfg.file_format == "AIR":
@@ -212,22 +212,9 @@ def _write(cfg, path: Path, network: nn.Cell, name: str, crop: tuple[int, int]) 
         return None
     if cfg.mindir_version == "1":
         rewrite(path, path)
-    with _plain_path(path.parent) as folder:
+    with plain_path(path.parent) as folder:
         cell = nn.GraphCell(ms.load(str(folder / path.name)))
     return lambda batch: cell(ms.Tensor(batch)).asnumpy()
-
-
-@contextlib.contextmanager
-def _plain_path(folder: Path) -> Iterator[Path]:
-    """The folder under a path without spaces or other letters than MindSpore's export takes."""
-    with tempfile.TemporaryDirectory(prefix="export-") as place:
-        link = Path(place) / "here"
-        link.symlink_to(folder.absolute(), target_is_directory=True)
-        yield link
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^0-9A-Za-z_.-]", "_", name)
 
 
 def _onnx_runner(path: Path) -> Runner:
@@ -252,27 +239,3 @@ def _compare(wanted: np.ndarray, found: np.ndarray, target: Path) -> tuple[float
             f"than {bound:.2g}; please report this"
         )
     return difference, float((found.argmax(1) == wanted.argmax(1)).mean())
-
-
-def _check_replaceable(places: Iterable[Path]) -> None:
-    """Raise `UserError` unless what is there is nothing, a file, or a folder of weights of an export."""
-    for place in places:
-        if place.is_dir() and any(not re.fullmatch(r"data_\d+", path.name) for path in place.iterdir()):
-            raise UserError(f"{place} would be replaced, and holds other files; choose another file_name")
-
-
-def _move(source: Path, target: Path) -> None:
-    """Put a finished file, or folder of variables, into its place."""
-    if target.is_dir():
-        shutil.rmtree(target)
-    for path in (source, *source.rglob("*")):  # MindSpore's own modes keep everybody else out
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    source.replace(target)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for block in iter(partial(stream.read, 1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()

@@ -94,44 +94,6 @@ class MetricsFile:
         self._told = True
 
 
-class Events:
-    """The same rows for TensorBoard; of a folder that cannot be written the first failure is told.
-
-    tensorboardX writes in a thread of its own, which a full disk ends; whoever then fills its queue waits for
-    ever.
-
-    Args:
-        folder (Path): gets the files.
-        step (int): where the run stands; later points of an earlier start are hidden.
-    """
-
-    def __init__(self, folder: Path, step: int):
-        from tensorboardX import SummaryWriter  # for those who want it
-
-        self._writer = None
-        try:
-            self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
-        except OSError as error:
-            log.warning("cannot write %s: %s; the run goes on without it", folder, error.strerror)
-
-    def append(self, row: Row) -> None:
-        """Add the numbers of a row."""
-        if self._writer is None:
-            return
-        if not self._writer.file_writer.event_writer._worker.is_alive():
-            log.warning("cannot write %s; the run goes on without it", self._writer.logdir)
-            self._writer = None
-            return
-        for name, value in row._asdict().items():
-            if name != "step" and value is not None:
-                self._writer.add_scalar(name, value, row.step)
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self._writer is not None and self._writer.file_writer.event_writer._worker.is_alive():
-            self._writer.close()
-
-
 def _lines(*rows: tuple) -> str:
     text = io.StringIO()
     cells = ([f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row] for row in rows)

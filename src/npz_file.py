@@ -6,19 +6,17 @@ Pickled objects are never loaded. float16, float64 and bfloat16 (for NumPy raw `
 from __future__ import annotations
 
 import ast
-import hashlib
 import os
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from src.array_io import BLOCK_BYTES, count, damaged, fill, open_binary, widen
+from src.array_io import count, damaged, fill, open_binary, sha256_of, widen
 from src.errors import UserError
 
 _SUFFIX = ".npy"
@@ -82,11 +80,7 @@ class NpzFile:
 
     def sha256(self) -> str:
         """Return the checksum of the whole file."""
-        digest = hashlib.sha256()
-        self._stream.seek(0)
-        for block in iter(partial(self._stream.read, BLOCK_BYTES), b""):
-            digest.update(block)
-        return digest.hexdigest()
+        return sha256_of(self._stream)
 
     def _members(self) -> Iterator[tuple[str, zipfile.ZipInfo]]:
         size = self.path.stat().st_size

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
@@ -15,28 +15,22 @@ import numpy as np
 from easydict import EasyDict
 
 from src import dataset
+from src.beginning import changed_keys
 from src.checkpoint import pretrained_file, read_record
 from src.class_map import check_class_order
 from src.context import Runtime, choose_amp_level
 from src.convert import RECORD_FORMAT
 from src.errors import MissingDataError, UserError
 from src.loader import EvalBatches, TrainStream
-from src.model_utils.config import check_given, check_together, config_from_yaml, config_to_yaml
-from src.model_utils.schema import FREE_KEYS, LOCAL_KEYS, SCHEMA, START_KEYS
+from src.model_utils.config import config_from_yaml, config_to_yaml
+from src.model_utils.schema import LOCAL_KEYS, SCHEMA, START_KEYS
 from src.network import canonical_name
 from src.profiling import check_steps
 from src.progress import Progress
 from src.recipe import Recipe, evaluations_due, learning_rates, make_recipe
-from src.resume import Start, find_start, training_record
-from src.run_folder import is_run_folder
+from src.resume import Start, training_record
 
 log = logging.getLogger(__name__)
-
-# Keys of which one that is given replaces all.
-REPLACING = (
-    {"train_image_size", "train_resize_size", "crop_min", "eval_image_size"},
-    {"max_epoch", "warmup_epochs", "decay_epochs", "schedule_steps"},
-)
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ class Plan:
     config: str
     data: str
     runtime: Runtime
-    changed: frozenset[str] = frozenset()
+    changed: frozenset[str]
 
     def is_complete(self) -> bool:
         """Whether nothing is left to do."""
@@ -125,36 +119,6 @@ class Plan:
         )
 
 
-def find_beginning(cfg) -> tuple[EasyDict, Start | None]:
-    """The configuration of the run and the checkpoint that it goes on from; raises `UserError`.
-
-    A resumed run has the keys of its beginning, but for those that the user has set since.
-    """
-    start = find_start(cfg.resume, root=cfg.save_checkpoint_path, run_name=cfg.run_name)
-    if start:
-        cfg = _continued(cfg, start)
-    check_given(cfg, ["backbone"])
-    return cfg, start
-
-
-def _continued(cfg, start: Start) -> EasyDict:
-    before = config_from_yaml(start.config, f"{start.path}: configuration")
-    replaced = {*cfg.given, *START_KEYS}
-    for keys in REPLACING:
-        if keys & set(cfg.given):
-            replaced |= keys  # what was worked out from the old ones is worked out anew
-    kept = {key: value for key, value in before.items() if key not in replaced}
-    folder = start.path.absolute().parent
-    if is_run_folder(folder) and "save_checkpoint_path" not in cfg.given:
-        kept["save_checkpoint_path"] = str(folder.parent)
-    for key in ("dataset_path", "eval_path"):
-        if kept.get(key) and not Path(kept[key]).exists():
-            raise UserError(f"{key} of the run, {kept[key]}, does not exist any more; give --{key} FOLDER")
-    cfg = EasyDict({**cfg, **kept})
-    check_together(cfg)
-    return cfg
-
-
 def make_plan(cfg, start: Start | None, runtime: Runtime) -> Plan:
     """Work out what a run does from what `find_beginning` gave. Raises `UserError` for what cannot be."""
     amp_level = choose_amp_level(cfg.amp_level, cfg.amp_dtype, runtime)
@@ -178,7 +142,11 @@ def make_plan(cfg, start: Start | None, runtime: Runtime) -> Plan:
     lr = learning_rates(cfg, recipe, steps_per_epoch, batch)
     resolved = {**cfg, **recipe.as_keys(), "class_num": class_num, "amp_level": amp_level}
     resolved.update({key: SCHEMA[key].default_value() for key in START_KEYS - {"save_checkpoint_path"}})
-    plan = Plan(
+    config, data, changed = config_to_yaml(resolved), _digest(samples), frozenset()
+    if start:
+        changed = changed_keys(start, config, data, runtime.device_num, may_change=cfg.allow_changed_config)
+    _check_watching(cfg, start, len(lr))
+    return Plan(
         cfg=cfg,
         name=name,
         weights=weights,
@@ -196,34 +164,11 @@ def make_plan(cfg, start: Start | None, runtime: Runtime) -> Plan:
         due=evaluations_due(cfg, steps_per_epoch, len(lr)),
         batch=batch,
         steps_per_epoch=steps_per_epoch,
-        config=config_to_yaml(resolved),
-        data=_digest(samples),
+        config=config,
+        data=data,
         runtime=runtime,
+        changed=changed,
     )
-    if start:
-        plan = _compared(plan, start)
-    _check_watching(cfg, start, len(lr))
-    return plan
-
-
-def _compared(plan: Plan, start: Start) -> Plan:
-    """The plan with the keys that have changed; raises `UserError` when that is not allowed."""
-    place = f"{start.path}: configuration"
-    before, now = (config_from_yaml(text, place) for text in (start.config, plan.config))
-    # the checkpoint may be older than a key
-    old = {key: before.get(key, SCHEMA[key].default_value()) for key in sorted(now.keys() - FREE_KEYS)}
-    changed = {key: f"{key} {value}, now {now[key]}" for key, value in old.items() if value != now[key]}
-    texts = list(changed.values())
-    if start.device_num != plan.runtime.device_num:
-        texts.append(f"devices {start.device_num}, now {plan.runtime.device_num}")
-    if start.data != plan.data:
-        texts.append("other training images")
-    if texts and not plan.cfg.allow_changed_config:
-        raise UserError(
-            f"{start.path} was trained with {'; '.join(texts)}; resume with what it had, or set "
-            "allow_changed_config to true"
-        )
-    return replace(plan, changed=frozenset(changed))
 
 
 def _check_watching(cfg, start: Start | None, steps: int) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import mindspore as ms
 from mindspore import Parameter, amp, nn
 
-from src.array_io import Weight, differences
+from src.array_io import differences
+from src.checkpoint import save_parameters
 from src.errors import UserError
 from src.weight_average import PREFIX, WeightAverage
-from src.weight_file import open_weights, write_weights
+from src.weight_file import open_weights
 
 RAW = "raw."  # the weights that are trained, where the file holds their average, too
 
@@ -57,11 +58,11 @@ class TrainState:
 
     def save(self, path: Path, record: Mapping) -> None:
         """Write everything, and the record. Raises `UserError`."""
-        write_weights(path, _arrays({**self.weights, **self.state}), record)
+        save_parameters({**self.weights, **self.state}, path, record)
 
     def save_weights(self, path: Path, record: Mapping) -> None:
         """Write the weights that are evaluated, and the record. Raises `UserError`."""
-        write_weights(path, _arrays(self.weights), record)
+        save_parameters(self.weights, path, record)
 
     def load(self, path: Path, *, loss_scale: bool = True) -> None:
         """Fill everything from a file that `save` wrote.
@@ -87,7 +88,3 @@ class TrainState:
             for name in wanted:
                 param = params[name]
                 param.set_data(ms.Tensor(file.read(name), param.dtype))
-
-
-def _arrays(params: Mapping[str, Parameter]) -> list[Weight]:
-    return [Weight(n, tuple(p.shape), p.asnumpy, str(p.dtype).lower()) for n, p in params.items()]

@@ -14,6 +14,7 @@ from src.errors import UserError
 from src.network import arguments_of, canonical_name, get_network
 from src.npz_map import GOOGLE_NORMALISATION
 from src.recipe import INTERPOLATION, eval_size
+from src.user_files import is_regular
 
 AGREED = ("pool", "gelu")  # arguments of the network that the configuration may name, too
 
@@ -98,7 +99,7 @@ def _class_names(path: Path, record: dict) -> tuple[str, ...] | None:
     """The classes that the weights were trained on: by their record, and by the class map beside them."""
     inside = record.get("class_names")
     beside = path.with_name(CLASS_MAP)
-    if not beside.exists():
+    if not is_regular(beside):
         return None if inside is None else tuple(inside)
     names = read_class_map(beside)
     if inside is not None:

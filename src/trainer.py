@@ -12,6 +12,7 @@ from typing import Callable
 
 from mindspore.train import Callback, Model
 
+from src.beginning import find_beginning
 from src.context import (
     check_agreement,
     init_context,
@@ -23,7 +24,7 @@ from src.early_stop import EarlyStop
 from src.errors import Stopped, UserError
 from src.learner import Learner, make_learner
 from src.logging import get_logger
-from src.plan import Plan, find_beginning, make_plan
+from src.plan import Plan, make_plan
 from src.resume import set_aside_later
 from src.run_callbacks import run_callbacks
 from src.run_folder import is_run_folder, run_folder

@@ -52,3 +52,11 @@ def is_regular(path: str | os.PathLike) -> bool:
         return stat.S_ISREG(Path(path).stat().st_mode)
     except OSError:
         return False
+
+
+def is_folder(path: str | os.PathLike) -> bool:
+    """Whether `path` is a folder; unlike `Path.is_dir` false, too, where we may not look."""
+    try:
+        return stat.S_ISDIR(Path(path).stat().st_mode)
+    except OSError:
+        return False

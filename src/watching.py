@@ -14,7 +14,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from src.callback import LossRecorder, Stopwatch
 from src.curves import draw_curves
-from src.metrics_file import Events, MetricsFile, Row
+from src.events_file import EventsFile
+from src.metrics_file import MetricsFile, Row
 from src.progress import Progress
 
 METRICS = "metrics.csv"
@@ -68,7 +69,7 @@ class Metrics(Callback):
         self.drawing: threading.Thread | None = None
         self.before: tuple[float, float] | None = None  # clock and waiting at the end of the last step
         self.file = MetricsFile(folder / METRICS, progress.step, before and before / METRICS)
-        self.events = Events(folder / "tensorboard", progress.step) if tensorboard else None
+        self.events = EventsFile(folder / "tensorboard", progress.step) if tensorboard else None
 
     def on_train_begin(self, run_context):
         """Write the evaluation that was made up for."""

@@ -8,7 +8,7 @@ from mindspore import nn
 from vit_npz import golden_arrays
 
 from src.array_io import Weight
-from src.checkpoint import STATE_NAMES, STATE_PREFIXES, load_pretrained, read_record, save_network
+from src.checkpoint import STATE_NAMES, STATE_PREFIXES, load_pretrained, read_record, save_parameters
 from src.convert import convert
 from src.errors import UserError
 from src.network import describe, get_network
@@ -194,7 +194,7 @@ def test_the_names_of_an_optimizers_state_are_known(optimizer):
 @pytest.mark.parametrize("suffix", [".ckpt", ".safetensors"])
 def test_a_saved_network_comes_back_with_its_record(net, values, tmp_path, suffix):
     path = tmp_path / f"x{suffix}"
-    save_network(net, path, {"network": "bit_tiny", "epoch": 3})
+    save_parameters(net.parameters_dict(), path, {"network": "bit_tiny", "epoch": 3})
     with open_weights(path) as file:
         assert list(file.shapes) == list(values)
     for param in values.values():
@@ -204,7 +204,7 @@ def test_a_saved_network_comes_back_with_its_record(net, values, tmp_path, suffi
 
 
 def test_mindspore_loads_a_saved_network(net, values, tmp_path):
-    save_network(net, tmp_path / "x.ckpt", {"network": "bit_tiny"})
+    save_parameters(net.parameters_dict(), tmp_path / "x.ckpt", {"network": "bit_tiny"})
     other = get_network("bit_tiny", num_classes=CLASSES)
     loaded = ms.load_checkpoint(str(tmp_path / "x.ckpt"), crc_check=True)
     missing, unused = ms.load_param_into_net(other, loaded)
@@ -216,7 +216,7 @@ def test_a_vit_is_saved_loaded_and_given_a_new_head(tmp_path):
     net = get_network("vit_nano_patch8", num_classes=5, image_size=16)
     for param in net.get_parameters():
         param.set_data(ms.Tensor(np.random.default_rng(len(param.name)).normal(size=param.shape), ms.float32))
-    save_network(net, tmp_path / "vit.ckpt", {"class_num": 5})
+    save_parameters(net.parameters_dict(), tmp_path / "vit.ckpt", {"class_num": 5})
     same, tuned = (get_network("vit_nano_patch8", num_classes=n, image_size=16) for n in (5, 3))
     load_pretrained(same, tmp_path / "vit.ckpt")
     load_pretrained(tuned, tmp_path / "vit.ckpt", replace_head=True)
@@ -263,7 +263,7 @@ def test_pre_logits_that_the_network_lacks_are_an_error(vit_npz):
 
 def test_a_grid_of_as_many_patches_but_another_shape_is_resized(tmp_path):
     wide = get_network("vit_nano_patch8", num_classes=3, image_size=(8, 32))
-    save_network(wide, tmp_path / "wide.ckpt", describe(wide))
+    save_parameters(wide.parameters_dict(), tmp_path / "wide.ckpt", describe(wide))
     square = get_network("vit_nano_patch8", num_classes=3, image_size=16)
     load_pretrained(square, tmp_path / "wide.ckpt")
     expected = resize_position(wide.pos_embed.asnumpy(), (1, 4), (2, 2))

@@ -14,8 +14,9 @@ from vit_npz import golden_arrays as vit_arrays
 
 import export as exporting
 from src import dataset, exporter
-from src.checkpoint import load_pretrained, save_network
+from src.checkpoint import load_pretrained, save_parameters
 from src.errors import UserError
+from src.export_place import check_replaceable, move
 from src.model_utils.config import load_config
 from src.network import describe, get_network
 from src.sidecar import read_sidecar
@@ -46,7 +47,7 @@ def checkpoints(tmp_path_factory):
             "eval_crop_ratio": 0.75, "interpolation": "BICUBIC", "image_mean": [120.0, 110.0, 100.0],
             "image_std": [60.0, 50.0, 40.0], **describe(network),
         }  # fmt: skip
-        save_network(network, folder / f"{name}.ckpt", record)
+        save_parameters(network.parameters_dict(), folder / f"{name}.ckpt", record)
     return folder
 
 
@@ -170,13 +171,13 @@ def test_a_folder_of_weights_is_replaced_only_when_it_holds_nothing_else(tmp_pat
     new.chmod(0o700)
     (old / "data_0").write_text("old")
     (old / "data_1").write_text("old")
-    exporter._check_replaceable([old, tmp_path / "nothing"])
-    exporter._move(new, old)
+    check_replaceable([old, tmp_path / "nothing"])
+    move(new, old)
     assert {path.name: path.read_text() for path in old.iterdir()} == {"data_0": "new"}
     assert old.stat().st_mode & 0o777 == 0o755
     (old / "notes.txt").touch()
     with pytest.raises(UserError, match="holds other files"):
-        exporter._check_replaceable([old])
+        check_replaceable([old])
 
 
 def test_an_old_sidecar_never_stands_beside_a_new_file(checkpoints, tmp_path, monkeypatch):

@@ -8,11 +8,13 @@ import pytest
 from support import colour_folder, same_files
 
 import train as training
+from src import learner
+from src.beginning import find_beginning
 from src.context import Runtime
 from src.errors import UserError
 from src.evaluator import evaluate_checkpoint
 from src.model_utils.config import load_config
-from src.plan import find_beginning, make_plan
+from src.plan import make_plan
 from src.progress import Progress
 from src.resume import find_start
 from src.trainer import train
@@ -229,3 +231,18 @@ def test_an_unknown_state_of_a_newer_version_is_one_line(images, out, tmp_path, 
     write_weights(tmp_path / "last.ckpt", [], record)
     assert training.main([f"--resume={tmp_path / 'last.ckpt'}"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_each_rank_drops_other_elements(images, tmp_path, monkeypatch):
+    class ReachedError(Exception):
+        pass
+
+    def stop(network, seed, rank):
+        raise ReachedError(seed, rank)
+
+    monkeypatch.setattr(learner, "seed_dropout", stop)
+    keys = {**COMMON, **RUNS["vit"], "dataset_path": images, "save_checkpoint_path": tmp_path, "seed": 6}
+    plan = make_plan(config(**keys), None, Runtime("CPU", 0, 1, 2))
+    with pytest.raises(ReachedError) as reached:
+        learner.make_learner(plan)
+    assert reached.value.args == (6, 1)

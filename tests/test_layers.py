@@ -9,9 +9,9 @@ SRC = Path(__file__).parents[1] / "src"
 
 PURE = {  # no MindSpore
     "array_io", "atomic", "autoaugment", "bit_hyperrule", "cifar", "ckpt_format", "class_map",
-    "convert", "curves", "dataset", "errors", "few_shot", "image_folder", "image_io", "infer_result",
-    "loader", "logging", "lr_generator", "metric", "metrics_file", "mixup", "model_utils.archives",
-    "model_utils.config", "model_utils.launching", "model_utils.local_adapter",
+    "convert", "curves", "dataset", "errors", "events_file", "export_place", "few_shot", "image_folder",
+    "image_io", "infer_result", "loader", "logging", "lr_generator", "metric", "metrics_file", "mixup",
+    "model_utils.archives", "model_utils.config", "model_utils.launching", "model_utils.local_adapter",
     "model_utils.moxing_adapter", "model_utils.once", "model_utils.processes", "model_utils.rank_table",
     "model_utils.schema", "model_utils.transfer", "model_utils.values", "npz_file", "npz_map",
     "onnx_bit", "onnx_builder", "onnx_graph", "onnx_vit", "param_rules", "preprocessor", "progress",
@@ -26,7 +26,7 @@ ASSEMBLY = {  # import those and each other
     "checkpoint", "context", "eval_engine", "fold", "from_config", "mindir_nodes", "mindir_v1", "network",
     "step_source", "train_state", "trained",
 }  # fmt: skip
-USE_CASES = {"evaluator", "exporter", "learner", "plan", "run_callbacks", "trainer"}
+USE_CASES = {"beginning", "evaluator", "exporter", "learner", "plan", "run_callbacks", "trainer"}
 LEVEL = {name: level for level, names in enumerate((PURE, CELLS, ASSEMBLY, USE_CASES)) for name in names}
 
 
