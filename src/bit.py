@@ -11,60 +11,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, nn, ops
 from mindspore.common.initializer import HeNormal, initializer
-from mindspore.ops.auto_generate import GroupNorm as GroupNormOp  # amp O1 cannot rewrite ops.group_norm
 
+from src import bit_operators
 from src.float32_cell import Float32Cell
 from src.npz_map import GROUP_NORM_EPSILON, GROUPS, STANDARDISE_EPSILON
-
-
-class Standardise(Float32Cell):
-    """Rows with mean 0, divided by sqrt(var + 1e-10) with the biased variance (arXiv:1903.10520), in float32.
-
-    Means and their way back to rows are products with constant vectors, and the gradient is the closed form:
-    on a CPU the plain expression and its automatic gradient cost more time than the convolutions, and each
-    operator that broadcasts keeps sixteen bytes an element for good.
-
-    Args:
-        fan_in (int): length of a row, K.
-
-    Inputs:
-        w (Tensor): shape (D, K).
-
-    Outputs:
-        Tensor, shape (D, K), float32.
-    """
-
-    def __init__(self, fan_in: int):
-        super().__init__()
-        self.average = Tensor(np.full((fan_in, 1), 1.0 / fan_in, np.float32))
-        self.ones = Tensor(np.ones((1, fan_in), np.float32))
-        self.matmul = ops.MatMul()
-        self.epsilon = STANDARDISE_EPSILON
-
-    def _mean(self, x):
-        return self.matmul(x, self.average)  # (D, K) -> (D, 1)
-
-    def _spread(self, x):
-        return self.matmul(x, self.ones)  # (D, 1) -> (D, K)
-
-    def _centre_and_scale(self, w):
-        w = w - self._spread(self._mean(w))
-        w = w - self._spread(self._mean(w))  # what rounding left: once alone turns a constant row into noise
-        return w, self._spread(ops.rsqrt(self._mean(w * w) + self.epsilon))
-
-    def construct(self, w):
-        centred, scale = self._centre_and_scale(w)
-        return centred * scale
-
-    def bprop(self, w, out, dout):
-        """The gradient of (w - mean) * scale, where both depend on w."""
-        scale = self._centre_and_scale(w)[1]
-        shift = self._spread(self._mean(dout))
-        along = out * self._spread(self._mean(dout * out))
-        return ((dout - shift - along) * scale,)
 
 
 class StdConv2d(Float32Cell):
@@ -88,11 +40,9 @@ class StdConv2d(Float32Cell):
         shape = (out_channels, in_channels, kernel_size, kernel_size)
         self.weight = Parameter(initializer(HeNormal(nonlinearity="linear"), shape), name="weight")
         self.rows = (out_channels, in_channels * kernel_size**2)
-        self.standardise = Standardise(self.rows[1])  # None: the weight is standardised already
-        padding = (kernel_size - 1) // 2
-        self.conv = ops.Conv2D(
-            out_channel=out_channels, kernel_size=kernel_size, pad_mode="pad", pad=padding, stride=stride
-        )
+        # None: the weight is standardised already
+        self.standardise = bit_operators.Standardise(self.rows[1], STANDARDISE_EPSILON)
+        self.conv = bit_operators.Convolution(in_channels, out_channels, kernel_size, stride)
 
     def construct(self, x):
         weight = self.weight
@@ -101,8 +51,8 @@ class StdConv2d(Float32Cell):
         return self.conv(ops.cast(x, self.compute_dtype), ops.cast(weight, self.compute_dtype))
 
 
-class GroupNorm(Float32Cell):
-    """GroupNorm over 32 groups with epsilon 1e-5 (arXiv:1803.08494), computed in float32.
+class GroupNormRelu(Float32Cell):
+    """GroupNorm over 32 groups with epsilon 1e-5 (arXiv:1803.08494), then ReLU, computed in float32.
 
     Args:
         channels (int): channels of the input, C, a multiple of 32.
@@ -122,13 +72,10 @@ class GroupNorm(Float32Cell):
             )
         self.gamma = Parameter(initializer("ones", (channels,)), name="gamma")
         self.beta = Parameter(initializer("zeros", (channels,)), name="beta")
-        self.groups = GROUPS
-        self.epsilon = GROUP_NORM_EPSILON
-        self.norm = GroupNormOp()
+        self.norm = bit_operators.GroupNormRelu(GROUPS, GROUP_NORM_EPSILON)
 
     def construct(self, x):
-        x = self.norm(x, self.groups, self.gamma, self.beta, self.epsilon)[0]
-        return ops.cast(x, self.compute_dtype)
+        return self.norm(x, self.gamma, self.beta)
 
 
 class PreActBottleneck(nn.Cell):
@@ -149,25 +96,24 @@ class PreActBottleneck(nn.Cell):
     def __init__(self, in_channels: int, mid_channels: int, stride: int):
         super().__init__()
         out_channels = 4 * mid_channels
-        self.gn1 = GroupNorm(in_channels)
+        self.gn1 = GroupNormRelu(in_channels)
         self.conv1 = StdConv2d(in_channels, mid_channels, kernel_size=1)
-        self.gn2 = GroupNorm(mid_channels)
+        self.gn2 = GroupNormRelu(mid_channels)
         self.conv2 = StdConv2d(mid_channels, mid_channels, kernel_size=3, stride=stride)
-        self.gn3 = GroupNorm(mid_channels)
+        self.gn3 = GroupNormRelu(mid_channels)
         self.conv3 = StdConv2d(mid_channels, out_channels, kernel_size=1)
         self.downsample = None
         if stride != 1 or in_channels != out_channels:
             self.downsample = StdConv2d(in_channels, out_channels, kernel_size=1, stride=stride)
-        self.relu = nn.ReLU()
 
     def construct(self, x):
-        out = self.relu(self.gn1(x))
+        out = self.gn1(x)
         shortcut = x
         if self.downsample is not None:
             shortcut = self.downsample(out)  # (N, C, H, W) -> (N, D, H/s, W/s)
         out = self.conv1(out)
-        out = self.conv2(self.relu(self.gn2(out)))
-        out = self.conv3(self.relu(self.gn3(out)))
+        out = self.conv2(self.gn2(out))
+        out = self.conv3(self.gn3(out))
         return out + shortcut
 
 
@@ -187,12 +133,10 @@ class Root(nn.Cell):
     def __init__(self, out_channels: int):
         super().__init__()
         self.conv = StdConv2d(3, out_channels, kernel_size=7, stride=2)
-        self.pad = nn.Pad(((0, 0), (0, 0), (1, 1), (1, 1)))
-        self.pool = nn.MaxPool2d(kernel_size=3, stride=2, pad_mode="valid")
+        self.pool = bit_operators.ZeroPadMaxPool()
 
     def construct(self, x):
-        x = self.pad(self.conv(x))  # (N, 3, H, W) -> (N, C, ceil(H/2) + 2, ceil(W/2) + 2)
-        return self.pool(x)  # -> (N, C, ceil(H/4), ceil(W/4))
+        return self.pool(self.conv(x))  # (N, 3, H, W) -> (N, C, ceil(H/2), ceil(W/2)) -> half of these
 
 
 class Head(nn.Cell):
@@ -211,8 +155,7 @@ class Head(nn.Cell):
 
     def __init__(self, in_channels: int, num_classes: int):
         super().__init__()
-        self.gn = GroupNorm(in_channels)
-        self.relu = nn.ReLU()
+        self.gn = GroupNormRelu(in_channels)
         self.conv = nn.Conv2d(
             in_channels=in_channels,
             out_channels=num_classes,
@@ -223,7 +166,7 @@ class Head(nn.Cell):
         )
 
     def construct(self, x):
-        x = self.relu(self.gn(x)).mean((2, 3), keep_dims=True)  # (N, C, H, W) -> (N, C, 1, 1)
+        x = self.gn(x).mean((2, 3), keep_dims=True)  # (N, C, H, W) -> (N, C, 1, 1)
         return self.conv(x).flatten(start_dim=1)  # (N, K, 1, 1) -> (N, K)
 
 

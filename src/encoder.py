@@ -7,16 +7,36 @@ google-research/vision_transformer `models_vit.py`.
 from __future__ import annotations
 
 from mindspore import Parameter, nn, ops
-from mindspore.common.initializer import XavierUniform, initializer
+from mindspore.common.initializer import initializer
 
+from src import vit_operators
 from src.dropout import Dropout
-from src.errors import UserError
 from src.float32_cell import Float32Cell
 
 
-def dense(inputs: int, outputs: int) -> nn.Dense:
-    """A Dense with Xavier weights and zero bias."""
-    return nn.Dense(inputs, outputs, weight_init=XavierUniform(), bias_init="zeros")
+class Dense(nn.Cell):
+    """x W^T + b over the last axis.
+
+    Args:
+        inputs (int): size of the last axis, I.
+        outputs (int): O.
+        weight_init (str | Initializer): Xavier by default; the bias begins at zero.
+
+    Inputs:
+        x (Tensor): shape (..., I).
+
+    Outputs:
+        Tensor, shape (..., O).
+    """
+
+    def __init__(self, inputs: int, outputs: int, weight_init="xavier_uniform"):
+        super().__init__()
+        self.weight = Parameter(initializer(weight_init, (outputs, inputs)), name="weight")
+        self.bias = Parameter(initializer("zeros", (outputs,)), name="bias")
+        self.linear = vit_operators.Linear()
+
+    def construct(self, x):
+        return self.linear(x, self.weight, self.bias)
 
 
 class LayerNorm(Float32Cell):
@@ -37,59 +57,14 @@ class LayerNorm(Float32Cell):
         super().__init__()
         self.gamma = Parameter(initializer("ones", (dim,)), name="gamma")
         self.beta = Parameter(initializer("zeros", (dim,)), name="beta")
-        self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=epsilon)
+        self.norm = vit_operators.LayerNorm(epsilon)
 
     def construct(self, x):
-        return ops.cast(self.norm(x, self.gamma, self.beta)[0], self.compute_dtype)
-
-
-class Gelu(Float32Cell):
-    """GELU in float32, by tanh as Google's weights were trained, or exact.
-
-    Inputs:
-        x (Tensor): any shape.
-
-    Outputs:
-        Tensor of the same shape, in the type of the amp level.
-    """
-
-    def __init__(self, kind: str):
-        super().__init__()
-        if kind not in ("tanh", "exact"):
-            raise UserError(f"gelu wants tanh or exact and got {kind!r}")
-        self.gelu = nn.GELU(approximate=kind == "tanh")
-
-    def construct(self, x):
-        return ops.cast(self.gelu(x), self.compute_dtype)
-
-
-class AttentionWeights(Float32Cell):
-    """softmax(q k^T / sqrt(d)), computed in float32: float16 overflows at 65,504.
-
-    Args:
-        head_dim (int): size of a head, d.
-
-    Inputs:
-        q (Tensor): shape (N, H, T, d).
-        k (Tensor): shape (N, H, T, d).
-
-    Outputs:
-        Tensor, shape (N, H, T, T), in the type of the amp level.
-    """
-
-    def __init__(self, head_dim: int):
-        super().__init__()
-        self.scale = head_dim**-0.5
-        self.product = ops.BatchMatMul(transpose_b=True)
-        self.softmax = ops.Softmax(axis=-1)
-
-    def construct(self, q, k):
-        scores = self.product(q * self.scale, k)  # (N, H, T, d), (N, H, T, d) -> (N, H, T, T)
-        return ops.cast(self.softmax(scores), self.compute_dtype)
+        return self.norm(x, self.gamma, self.beta)
 
 
 class Attention(nn.Cell):
-    """Multi-head self-attention.
+    """Multi-head attention.
 
     Args:
         dim (int): width of a token, D.
@@ -97,33 +72,23 @@ class Attention(nn.Cell):
         dropout (float): of the attention weights.
 
     Inputs:
-        x (Tensor): shape (N, T, D).
+        x (Tensor): the tokens that ask, shape (N, S, D).
+        context (Tensor): the tokens that answer, shape (N, T, D).
 
     Outputs:
-        Tensor, shape (N, T, D).
+        Tensor, shape (N, S, D).
     """
 
     def __init__(self, dim: int, heads: int, dropout: float):
         super().__init__()
-        self.heads = heads
-        self.q = dense(dim, dim)
-        self.k = dense(dim, dim)
-        self.v = dense(dim, dim)
-        self.proj = dense(dim, dim)
-        self.weights = AttentionWeights(dim // heads)
-        self.dropout = Dropout(p=dropout) if dropout else None
-        self.product = ops.BatchMatMul()
+        self.q = Dense(dim, dim)
+        self.k = Dense(dim, dim)
+        self.v = Dense(dim, dim)
+        self.proj = Dense(dim, dim)
+        self.heads = vit_operators.HeadsAttention(dim, heads, dropout)
 
-    def _split(self, x):
-        n, t, d = x.shape
-        return x.reshape(n, t, self.heads, d // self.heads).swapaxes(1, 2)  # (N, T, D) -> (N, H, T, d)
-
-    def construct(self, x):
-        weights = self.weights(self._split(self.q(x)), self._split(self.k(x)))
-        if self.dropout is not None:
-            weights = self.dropout(weights)
-        values = self.product(weights, self._split(self.v(x)))  # (N, H, T, T), (N, H, T, d) -> (N, H, T, d)
-        return self.proj(values.swapaxes(1, 2).reshape(x.shape))  # (N, H, T, d) -> (N, T, D)
+    def construct(self, x, context):
+        return self.proj(self.heads(self.q(x), self.k(context), self.v(context)))
 
 
 class Mlp(nn.Cell):
@@ -144,9 +109,9 @@ class Mlp(nn.Cell):
 
     def __init__(self, dim: int, mlp_dim: int, dropout: float, gelu: str):
         super().__init__()
-        self.fc1 = dense(dim, mlp_dim)
-        self.gelu = Gelu(gelu)
-        self.fc2 = dense(mlp_dim, dim)
+        self.fc1 = Dense(dim, mlp_dim)
+        self.gelu = vit_operators.Gelu(gelu)
+        self.fc2 = Dense(mlp_dim, dim)
         self.dropout = Dropout(p=dropout) if dropout else None
 
     def construct(self, x):
@@ -191,12 +156,13 @@ class EncoderBlock(nn.Cell):
         drop_path (float): stochastic depth of both branches.
         gelu (str): `tanh` or `exact`.
         epsilon (float): of LayerNorm.
+        first_only (bool): compute the first token alone, which still sees all of them.
 
     Inputs:
         x (Tensor): shape (N, T, D).
 
     Outputs:
-        Tensor, shape (N, T, D).
+        Tensor, shape (N, T, D), or (N, 1, D) with `first_only`.
     """
 
     def __init__(
@@ -210,8 +176,10 @@ class EncoderBlock(nn.Cell):
         drop_path: float,
         gelu: str,
         epsilon: float,
+        first_only: bool = False,
     ):
         super().__init__()
+        self.first_only = first_only
         self.norm1 = LayerNorm(dim, epsilon)
         self.attn = Attention(dim, heads, attention_dropout)
         self.norm2 = LayerNorm(dim, epsilon)
@@ -220,7 +188,11 @@ class EncoderBlock(nn.Cell):
         self.drop_path = DropPath(drop_path) if drop_path else None
 
     def construct(self, x):
-        y = self.attn(self.norm1(x))
+        context = self.norm1(x)
+        y = context
+        if self.first_only:
+            x, y = x[:, :1], y[:, :1]  # (N, T, D) -> (N, 1, D)
+        y = self.attn(y, context)
         if self.dropout is not None:
             y = self.dropout(y)
         if self.drop_path is not None:

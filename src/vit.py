@@ -6,18 +6,38 @@ Parameter names are timm's, but for the separate q, k and v and for MindSpore's 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from mindspore import Parameter, nn, ops
-from mindspore.common.initializer import Normal, initializer
+from mindspore.common.initializer import HeUniform, Normal, Uniform, initializer
 
 from src.dropout import Dropout
-from src.encoder import EncoderBlock, LayerNorm, dense
+from src.encoder import Dense, EncoderBlock, LayerNorm
 from src.errors import UserError
 from src.vit_map import LAYER_NORM_EPSILON
+from src.vit_operators import PatchLinear
+
+
+class PatchConv(nn.Cell):
+    """The convolution of `PatchEmbed`, whose stride is its kernel; fresh weights are those of nn.Conv2d.
+
+    Args, Inputs, Outputs: as there.
+    """
+
+    def __init__(self, patch_size: int, dim: int):
+        super().__init__()
+        shape = (dim, 3, patch_size, patch_size)
+        self.weight = Parameter(initializer(HeUniform(math.sqrt(5)), shape), name="weight")
+        self.bias = Parameter(initializer(Uniform((3 * patch_size**2) ** -0.5), (dim,)), name="bias")
+        self.linear = PatchLinear(patch_size, dim)
+
+    def construct(self, x):
+        return self.linear(x, self.weight, self.bias)
 
 
 class PatchEmbed(nn.Cell):
-    """Cuts an image into patches and projects each: a convolution whose stride is its kernel.
+    """Cuts an image into patches and projects each.
 
     Args:
         patch_size (int): side of a patch in pixels, p.
@@ -32,13 +52,10 @@ class PatchEmbed(nn.Cell):
 
     def __init__(self, patch_size: int, dim: int):
         super().__init__()
-        self.proj = nn.Conv2d(
-            3, dim, kernel_size=patch_size, stride=patch_size, pad_mode="valid", has_bias=True
-        )
+        self.proj = PatchConv(patch_size, dim)
 
     def construct(self, x):
-        x = self.proj(x)  # (N, 3, H, W) -> (N, D, H/p, W/p)
-        return x.flatten(start_dim=2).swapaxes(1, 2)  # -> (N, D, T) -> (N, T, D)
+        return self.proj(x)
 
 
 class ViT(nn.Cell):
@@ -122,14 +139,15 @@ class ViT(nn.Cell):
                     drop_path=float(rate),
                     gelu=gelu,
                     epsilon=epsilon,
+                    first_only=pool == "token" and index == depth - 1,
                 )
-                for rate in np.linspace(0, drop_path, depth)
+                for index, rate in enumerate(np.linspace(0, drop_path, depth))
             )
         )
         self.norm = LayerNorm(dim, epsilon)
-        self.pre_logits = dense(dim, dim) if pre_logits else None
+        self.pre_logits = Dense(dim, dim) if pre_logits else None
         self.tanh = nn.Tanh()
-        self.head = nn.Dense(dim, num_classes, weight_init="zeros", bias_init="zeros")
+        self.head = Dense(dim, num_classes, weight_init="zeros")
 
     def construct(self, x):
         x = self.patch_embed(x)  # (N, 3, H, W) -> (N, T, D)
@@ -139,8 +157,8 @@ class ViT(nn.Cell):
         x = x + ops.cast(self.pos_embed, x.dtype)
         if self.dropout is not None:
             x = self.dropout(x)
-        x = self.norm(self.blocks(x))
-        x = x.mean(1) if self.cls_token is None else x[:, 0]  # (N, 1 + T, D) -> (N, D)
+        x = self.norm(self.blocks(x))  # with a class token -> (N, 1, D)
+        x = x.mean(1)  # -> (N, D)
         if self.pre_logits is not None:
             x = self.tanh(self.pre_logits(x))
         return self.head(x)  # (N, D) -> (N, K)

@@ -7,10 +7,11 @@ from support import GOLDEN, assert_golden, uniform_images
 from vit_npz import golden_arrays
 
 from src.checkpoint import load_pretrained
-from src.encoder import AttentionWeights, DropPath, Gelu, LayerNorm
+from src.encoder import DropPath, LayerNorm
 from src.errors import UserError
 from src.network import canonical_name, get_network, set_amp_level
 from src.vit_map import VIT_ARCHITECTURES
+from src.vit_operators import AttentionWeights, Gelu
 
 CASES = json.loads((GOLDEN / "vit_logits.json").read_text())["cases"]
 
