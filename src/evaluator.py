@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from src import dataset
 from src.context import choose_amp_level, init_context, raise_if_out_of_memory
+from src.cpu_kernels.install import install_cpu_kernels
 from src.errors import UserError
 from src.eval_engine import evaluate
 from src.network import set_amp_level
@@ -43,6 +44,13 @@ def evaluate_checkpoint(cfg) -> EvalResult:
     size = how["eval_image_size"]
     amp_level = choose_amp_level(cfg.amp_level, cfg.amp_dtype, runtime)
     network = set_amp_level(trained.network(class_num=class_num, image_size=size), amp_level, cfg.amp_dtype)
+    install_cpu_kernels(
+        network,
+        wanted=cfg.cpu_kernels,
+        device_target=runtime.device_target,
+        device_num=runtime.device_num,
+        amp_level=amp_level,
+    )
     log.info("network: %s, %d classes, from %s", trained.name, class_num, trained.path)
     log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *size, amp_level)
     batches = dataset.eval_batches(cfg, samples, how, rank=runtime.rank, device_num=runtime.device_num)

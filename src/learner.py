@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mindspore import nn
 from mindspore.amp import LossScaler
 
+from src.cpu_kernels.install import install_cpu_kernels
 from src.dropout import seed_dropout
 from src.from_config import loss_of, network_of, optimizer_of
 from src.network import set_amp_level
@@ -62,6 +63,14 @@ def make_learner(plan: Plan) -> Learner:
         dropout_calls=dropout_calls,
         average=average,
         device_num=plan.runtime.device_num,
+    )
+    install_cpu_kernels(
+        step,
+        evaluated,
+        wanted=cfg.cpu_kernels,
+        device_target=plan.runtime.device_target,
+        device_num=plan.runtime.device_num,
+        amp_level=amp_level,
     )
     state = TrainState(network, optimizer, scaler=scaler, dropout_calls=dropout_calls, average=average)
     if plan.start:

@@ -39,33 +39,58 @@ class _Optimizer(nn.Optimizer):
         return self.hyper_map(_centred, self.grad_centralization_flags, gradients)
 
 
+class MomentumUpdate(nn.Cell):
+    """moment = momentum * moment + grad; param = param - lr * moment, in place."""
+
+    def __init__(self, momentum: float):
+        super().__init__()
+        self.momentum = momentum
+        self.kernel = ops.ApplyMomentum()
+
+    def construct(self, param, moment, lr, grad):
+        """Update one parameter."""
+        return self.kernel(param, moment, lr, grad, self.momentum)
+
+
 class Momentum(_Optimizer):
     """v = momentum * v + g; w = w - lr * v, as torch.optim.SGD; g holds the gradient of the L2 penalty."""
 
     def __init__(self, groups, learning_rate, scales, *, momentum: float):
         super().__init__(groups, learning_rate, scales)
         self.moments = self.parameters.clone(prefix="moments", init="zeros")
-        self.momentum = momentum
-        self.kernel = ops.ApplyMomentum()
+        self.update = MomentumUpdate(momentum)
 
     def construct(self, gradients):
         """Update the parameters and the state."""
         gradients = self.gradients_centralization(self.decay_weight(gradients))
-        update = ops.partial(self._update, self.get_lr())
-        self.hyper_map(update, self.parameters, self.moments, gradients, self.scales)
+        step = ops.partial(self._step, self.get_lr())
+        self.hyper_map(step, self.parameters, self.moments, gradients, self.scales)
         self.assignadd(self.global_step, self.global_step_increase_tensor)
         return True
 
-    def _update(self, lr, param, moment, grad, scale):
-        return self.kernel(param, moment, lr * scale, grad, self.momentum)
+    def _step(self, lr, param, moment, grad, scale):
+        return self.update(param, moment, lr * scale, grad)
+
+
+class AdamWUpdate(nn.Cell):
+    """m and v follow the gradient and its square; param -= lr * (m / (sqrt(v) + epsilon) + decay * param)."""
+
+    def __init__(self, beta1: float, beta2: float):
+        super().__init__()
+        self.beta1, self.beta2 = beta1, beta2
+        self.kernel = ops.AdamWeightDecay()
+
+    def construct(self, param, m, v, lr, epsilon, decay, grad):
+        """Update one parameter, in place, in one pass."""
+        return self.kernel(param, m, v, lr, self.beta1, self.beta2, epsilon, decay, grad)
 
 
 class AdamW(_Optimizer):
     """Adam with bias correction and decoupled weight decay (arXiv:1711.05101), as torch.optim.AdamW.
 
-    `ops.AdamWeightDecay` does the update in one pass: w -= lr * (m / (sqrt(v) + epsilon) + decay * w). It has
-    no bias correction: lr, epsilon and decay carry it. The corrections of all steps are worked out beforehand
-    from the betas as the kernel rounds them, since MindSpore's `expm1` on a CPU is right to few digits.
+    `AdamWUpdate` has no bias correction: lr, epsilon and decay carry it. The corrections of all steps are
+    worked out beforehand from the betas as the kernel rounds them, since MindSpore's `expm1` on a CPU is
+    right to few digits.
 
     Args:
         beta1 (float): decay of the mean of the gradients, from 0 to below 1.
@@ -80,20 +105,20 @@ class AdamW(_Optimizer):
         super().__init__(groups, learning_rate, scales)
         self.adam_m = self.parameters.clone(prefix="adam_m", init="zeros")
         self.adam_v = self.parameters.clone(prefix="adam_v", init="zeros")
-        self.beta1, self.beta2 = _in_float32("beta1", beta1), _in_float32("beta2", beta2)
+        beta1, beta2 = _in_float32("beta1", beta1), _in_float32("beta2", beta2)
         self.epsilon = epsilon
-        self.kernel = ops.AdamWeightDecay()
+        self.update = AdamWUpdate(beta1, beta2)
         steps = np.arange(1, learning_rate.size + 1)
-        root = np.sqrt(1 - self.beta2**steps)
+        root = np.sqrt(1 - beta2**steps)
         self.roots = Tensor(root, ms.float32)
-        self.ratios = Tensor((1 - self.beta1**steps) / root, ms.float32)
+        self.ratios = Tensor((1 - beta1**steps) / root, ms.float32)
 
     def construct(self, gradients):
         """Update the parameters and the state."""
         root = ops.gather(self.roots, self.global_step, 0).reshape(())
         ratio = ops.gather(self.ratios, self.global_step, 0).reshape(())
         self.hyper_map(
-            ops.partial(self._update, self.get_lr() / ratio, self.epsilon * root, ratio),
+            ops.partial(self._step, self.get_lr() / ratio, self.epsilon * root, ratio),
             self.parameters,
             self.adam_m,
             self.adam_v,
@@ -104,9 +129,8 @@ class AdamW(_Optimizer):
         self.assignadd(self.global_step, self.global_step_increase_tensor)
         return True
 
-    def _update(self, lr, epsilon, ratio, param, m, v, grad, decay, scale):
-        grad = ops.cast(grad, ms.float32)
-        return self.kernel(param, m, v, lr * scale, self.beta1, self.beta2, epsilon, decay * ratio, grad)
+    def _step(self, lr, epsilon, ratio, param, m, v, grad, decay, scale):
+        return self.update(param, m, v, lr * scale, epsilon, decay * ratio, ops.cast(grad, ms.float32))
 
 
 def get_optimizer(

@@ -32,9 +32,12 @@ def get_loss_scaler(kind: str, scale: float) -> amp.LossScaler:
 # HyperMap does not.
 
 
-def _square_sum(grad: Tensor) -> Tensor:
-    rows = grad.reshape(grad.shape[0], -1)  # a sum over long rows is 14 times faster than over all axes
-    return (rows * rows).sum(-1).sum()
+class SquareSum(nn.Cell):
+    """The sum of the squares of a tensor of any shape, a scalar."""
+
+    def construct(self, grad):
+        rows = grad.reshape(grad.shape[0], -1)  # a sum over long rows is 14 times faster than over all axes
+        return (rows * rows).sum(-1).sum()
 
 
 def _times(factor: Tensor, grad: Tensor) -> Tensor:
@@ -81,10 +84,11 @@ class _Update(nn.Cell):
         self.optimizer = optimizer
         self.scaler = scaler
         self.clip_norm = clip_norm
+        self.square_sum = SquareSum()
         self.over = ops.HyperMap()
 
     def construct(self, loss, grads):
-        squares = ops.addn(self.over(_square_sum, grads))
+        squares = ops.addn(self.over(self.square_sum, grads))
         norm = ops.sqrt(squares)
         factor = None
         if self.scaler is not None:

@@ -320,6 +320,7 @@ def test_half_precision_trains_like_full_precision(level, images, tmp_path):
         ("max_bad_steps", 4, "LossRecorder", "max_bad"),
         ("tensorboard", True, "Metrics", "tensorboard"),
         ("all_reduce_fusion", (3, 7), "init_context", "all_reduce_fusion"),
+        ("cpu_kernels", False, "install_cpu_kernels", "wanted"),
         ("replace_head", False, "load_pretrained", "replace_head"),
         ("log_every", 9, "StateMonitor", "log_every"),
     ],

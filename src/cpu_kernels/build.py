@@ -1,0 +1,98 @@
+"""Builds the C++ of `csrc` once a machine, into the user's cache folder.
+
+The library's folder is named after all that shapes it: source, flags, compiler, the processor's features (the
+code is made for them) and MindSpore's version.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "csrc"
+COMPILERS = ("g++", "c++", "clang++")
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
+    "-fopenmp-simd", "-fvisibility=hidden", "-shared", "-fPIC", "-pthread",
+)  # fmt: skip
+LIBRARY = "libcpu_kernels.so"
+
+
+class BuildError(Exception):
+    """Why there is no library: one line, or the compiler's own lines."""
+
+
+def library(mindspore_version: str) -> Path:
+    """Return the built library, absolute; builds it if this machine has none yet.
+
+    Raises:
+        BuildError: there is no compiler, it failed, or the cache folder cannot be written.
+    """
+    compiler = _compiler()
+    target = _cache() / _key(compiler, mindspore_version) / LIBRARY
+    if target.is_file():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (target.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other processes wait for the one that builds
+            if not target.is_file():
+                _build(compiler, target)
+    except OSError as error:
+        raise BuildError(f"cannot write {target.parent}: {error.strerror or error}") from None
+    return target
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base).resolve() / "mindspore_bit_vit"
+
+
+def _compiler() -> str:
+    for name in (os.environ.get("CXX"), *COMPILERS):
+        path = shutil.which(name) if name else None
+        if path:
+            return path
+    raise BuildError(f"there is no C++ compiler ({', '.join(COMPILERS)}, or the environment's CXX)")
+
+
+def _key(compiler: str, mindspore_version: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(SOURCE.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    version = _run([compiler, "--version"]).stdout
+    for fact in (*FLAGS, compiler, version, mindspore_version, platform.machine(), _processor()):
+        digest.update(fact.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    """What the processor can do; a home folder may be shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.split(":")[0].strip() in ("flags", "Features")), "")
+
+
+def _build(compiler: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / LIBRARY
+        sources = sorted(str(path) for path in SOURCE.glob("*.cc"))
+        result = _run([compiler, *FLAGS, *sources, "-o", str(made), "-ldl"])
+        if result.returncode:
+            raise BuildError(f"{compiler} failed:\n{result.stderr.strip()}")
+        made.replace(target)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"cannot run {command[0]}: {error.strerror}") from None

@@ -1,0 +1,70 @@
+"""Decides whether the compiled operators are used, and puts them into networks and training steps."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from mindspore import nn
+
+from src import bit_operators, optimizer, train_step, vit_operators
+from src.cpu_kernels import bit_cells, update_cells, vit_cells
+from src.cpu_kernels.build import BuildError
+from src.cpu_kernels.library import Library
+
+log = logging.getLogger(__name__)
+
+COMPILED = {
+    bit_operators.Convolution: bit_cells.Convolution,
+    bit_operators.GroupNormRelu: bit_cells.GroupNormRelu,
+    bit_operators.Standardise: bit_cells.Standardise,
+    bit_operators.ZeroPadMaxPool: bit_cells.ZeroPadMaxPool,
+    optimizer.AdamWUpdate: update_cells.AdamWUpdate,
+    optimizer.MomentumUpdate: update_cells.MomentumUpdate,
+    train_step.SquareSum: update_cells.SquareSum,
+    vit_operators.Gelu: vit_cells.Gelu,
+    vit_operators.HeadsAttention: vit_cells.HeadsAttention,
+    vit_operators.LayerNorm: vit_cells.LayerNorm,
+    vit_operators.Linear: vit_cells.Linear,
+    vit_operators.PatchLinear: vit_cells.PatchLinear,
+}
+
+
+def install_cpu_kernels(
+    *roots: nn.Cell, wanted: bool, device_target: str, device_num: int = 1, amp_level: str = "O0"
+) -> bool:
+    """Let the Cells below `roots` compute with compiled operators, if that can be; says in the log if not.
+
+    Parameters and checkpoints stay as they are. What is exported must not come here: an operator of this
+    machine would be in the file.
+
+    Args:
+        *roots: networks, training steps, before their first call.
+        wanted: whether the user wants it.
+        device_target: they are for CPU.
+        device_num: ranks of the run; they share the cores.
+        amp_level: they are for full precision, O0.
+
+    Returns:
+        Whether they are used.
+    """
+    if not wanted or device_target != "CPU":
+        return False
+    if amp_level != "O0":
+        log.info("cpu_kernels: MindSpore's own operators are used, since amp_level is %s", amp_level)
+        return False
+    try:
+        library = Library(max(1, len(os.sched_getaffinity(0)) // device_num))
+    except BuildError as error:
+        log.warning("cpu_kernels: MindSpore's own, slower operators are used: %s", error)
+        return False
+    for root in roots:
+        _replace(library, root)
+    return True
+
+
+def _replace(library: Library, root: nn.Cell) -> None:
+    for _, cell in list(root.cells_and_names()):
+        for name, child in list(cell.name_cells().items()):
+            if type(child) in COMPILED and getattr(child, "dropout", None) is None:
+                setattr(cell, name, COMPILED[type(child)](library, child))
