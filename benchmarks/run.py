@@ -1,0 +1,224 @@
+"""Compares this project with PyTorch, timm and torchvision on this machine's CPU, in turn, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import programs
+from benchmarks.photos import make_photos
+from benchmarks.rounds import Row, Worker, WorkerError, in_turn, table
+
+PARTS = {
+    "train": "seconds of a training step, and its peak memory",
+    "forward": "seconds of the logits of a batch",
+    "pipeline": "training images a second, from JPEG files of 500 pixels to 224",
+    "start": "seconds from `python train.py` to the end of the first step, first and second start",
+    "convert": "convert_npz2ckpt.py on a file of bit_r152x4's size",
+}
+NETWORKS = {  # name: side in pixels, classes, keys of the training
+    "bit_r50x1": (128, 10, {"opt": "momentum", "lr_max": 0.0001}),
+    "vit_base_patch32": (224, 1000, {"opt": "adamw", "lr_max": 0.0001, "weight_decay": 0.03, "clip_norm": 0}),
+}
+TARGETS = {"train": (1.05, 1.05), "forward": (1.05, 1.0)}
+PACKAGES = ("mindspore", "torch", "timm", "torchvision", "numpy", "pillow")
+
+
+class Benchmark:
+    """The parts, each of which returns its rows."""
+
+    def __init__(self, arguments, folder: Path):
+        self.quick, self.theirs = arguments.quick, arguments.torch_python
+        self.rounds = 1 if arguments.quick else arguments.repeats
+        self.folder = folder
+        self._images = Path(arguments.images) if arguments.images else None
+
+    def images(self) -> Path:
+        """The photographs, which are made when none were given."""
+        if self._images is None:
+            per_class = 4 if self.quick else 40
+            self._images = make_photos(self.folder / "photos", classes=4, per_class=per_class)
+        return self._images
+
+    def train(self) -> list[Row]:
+        """Steps and their memory."""
+        return [row for case in self._cases("train") for row in self._compare(case, memory=True)]
+
+    def forward(self) -> list[Row]:
+        """Logits."""
+        return [row for case in self._cases("forward") for row in self._compare(case, memory=False)]
+
+    def pipeline(self) -> list[Row]:
+        """Images a second."""
+        rows = []
+        for augment in (False, True):
+            keys = {
+                "backbone": "vit_base_patch32", "dataset_path": str(self.images()), "batch_size": 32,
+                "train_image_size": 224, "crop_min": 0.05, "opt": "momentum", "autoaugment": augment,
+            }  # fmt: skip
+            case = {"part": "pipeline", "size": 224, "batches": 2 if self.quick else 12, "keys": keys}
+            name = "with AutoAugment" if augment else "random resized crop"
+            ours, theirs, _ = self._times(case, count=1 if self.quick else 2)
+            rows.append(Row("pipeline", name, "images/s", ours, theirs, 1.5))
+        return rows
+
+    def start(self) -> list[Row]:
+        """First and second start."""
+        rows = []
+        for name in ["bit_tiny"] if self.quick else NETWORKS:
+            size, _, keys = NETWORKS.get(name, NETWORKS["bit_r50x1"])
+            keys = {**keys, "backbone": name, "dataset_path": self.images(), "batch_size": 8}
+            keys |= {
+                "train_image_size": size,
+                "train_resize_size": size,
+                "schedule_steps": "1,9",
+                "crop_min": 0,
+            }
+            for number in ("first", "second"):
+                seconds = programs.first_step(f"{name}-{number}", self.folder / "runs", keys)
+                limit = 5 if number == "second" else None
+                rows.append(Row("start", f"{name}, {number}", "s", [seconds], (), limit, limit=True))
+        return rows
+
+    def convert(self) -> list[Row]:
+        """Seconds, and memory as a multiple of the file."""
+        if self.quick or not programs.room_for_conversion(self.folder):
+            print("convert: left out; it needs 9 GB of disk and no --quick", file=sys.stderr)
+            return []
+        seconds, peak, size = programs.conversion(self.folder)
+        return [
+            Row("convert", f"bit_r152x4, {size / 1e9:.1f} GB", "s", [seconds], (), 60, limit=True),
+            Row("convert", "its peak memory", "of the file", [peak / size], (), 1.3, limit=True),
+        ]
+
+    def _cases(self, part: str):
+        for (name, (size, classes, training)), target in zip(NETWORKS.items(), TARGETS[part]):
+            for batch in (4,) if self.quick else (8, 32):
+                keys = {"backbone": name, "batch_size": batch, **training}
+                if part == "train":
+                    keys |= {
+                        "dataset_path": str(self.images()),
+                        "class_num": classes,
+                        "schedule_steps": "1,999",
+                    }
+                    keys |= {"train_image_size": size, "train_resize_size": size, "crop_min": 0, "mixup": 0}
+                    keys |= {"allow_unused_classes": True}
+                yield {"part": part, "size": size, "classes": classes, "keys": keys, "target": target}
+
+    def _compare(self, case: dict, *, memory: bool) -> list[Row]:
+        batch = case["keys"]["batch_size"]
+        count = 1 if self.quick else 4 if batch == 8 else 2
+        name = f"{case['keys']['backbone']}, batch {batch}"
+        ours, theirs, peaks = self._times(case, count=count)
+        rows = [Row(case["part"], name, "s", ours, theirs, case["target"])]
+        if memory:
+            peaks = [[peak / 1e9] for peak in peaks]
+            rows.append(Row("memory", name, "GB", peaks[0], peaks[1] if theirs else (), 1.0))
+        return rows
+
+    def _times(self, case: dict, *, count: int) -> tuple[list[float], list[float], list[float]]:
+        """Numbers of both sides and their peak memory; theirs are empty where they are not installed."""
+        workers = [Worker(sys.executable, "benchmarks.ours", case)]
+        if self.theirs:
+            workers.append(Worker(self.theirs, "benchmarks.theirs", case))
+        times = in_turn(workers, rounds=self.rounds, count=count)
+        peaks = [worker.peak_memory() for worker in workers]
+        for worker in workers:
+            worker.close()
+        return times[0], times[1] if self.theirs else [], peaks
+
+
+def main(argv=None) -> int:
+    """Run the parts that were asked for and print the table."""
+    arguments = _parser().parse_args(argv)
+    if not _has_torch(arguments.torch_python):
+        print(f"{arguments.torch_python} has no torch and timm: our side alone is timed", file=sys.stderr)
+        arguments.torch_python = None
+    heading = _heading(arguments.torch_python)
+    print(heading, "", sep="\n", flush=True)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        benchmark = Benchmark(arguments, Path(folder))
+        for part in arguments.only or PARTS:
+            try:
+                found = getattr(benchmark, part)()
+            except WorkerError as error:
+                print(f"{part} failed: {error}", file=sys.stderr)
+                return 1
+            for row in found:
+                ratio = row.ratio()
+                words = "" if ratio is None else f", ratio {ratio:.2f}"
+                print(
+                    f"{row.part}: {row.case}: {median(row.ours):.3g} {row.unit}{words}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            rows += found
+    print(table(rows))
+    if arguments.json:
+        content = {"heading": heading, "rows": [asdict(row) for row in rows]}
+        Path(arguments.json).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parts = "; ".join(f"{name}: {what}" for name, what in PARTS.items())
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__} A ratio above 1 says that we are faster, or smaller. Parts: {parts}."
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help="these parts; default: all")
+    parser.add_argument("--repeats", type=int, default=4, help="rounds of A B A B that count; default: 4")
+    parser.add_argument(
+        "--quick", action="store_true", help="small batches, one round: whether it runs at all"
+    )
+    parser.add_argument("--images", help="folder of photographs, a folder a class; default: made ones")
+    parser.add_argument(
+        "--torch-python",
+        default=sys.executable,
+        help="the Python that has torch, timm and torchvision; default: this one",
+    )
+    parser.add_argument("--json", help="file for all numbers")
+    return parser
+
+
+def _has_torch(python: str) -> bool:
+    return not subprocess.run(
+        [python, "-c", "import torch, timm"], capture_output=True, check=False
+    ).returncode
+
+
+def _heading(torch_python: str | None) -> str:
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.split(":")[1].strip()
+    versions = []
+    for package in PACKAGES:
+        if package in ("torch", "timm", "torchvision"):
+            command = f"import importlib.metadata as m; print(m.version('{package}'))"
+            done = torch_python and subprocess.run(
+                [torch_python, "-c", command], capture_output=True, text=True
+            )
+            version = done.stdout.strip() if done and not done.returncode else None
+        else:
+            version = importlib.metadata.version(package)
+        versions += [f"{package} {version}"] if version else []
+    cores = len(os.sched_getaffinity(0))
+    python = f"Python {platform.python_version()}"
+    return ", ".join([str(datetime.date.today()), model, f"{cores} cores", python, *versions])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.rounds import Row, in_turn, table
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_ratio_above_one_says_that_we_are_better():
+    assert Row("train", "net", "s", [2, 1, 3], [5, 4, 3]).ratio() == 2
+    assert Row("train", "net", "s", [2, 1, 3], [5, 4, 3]).best_ratio() == 3
+    assert Row("pipeline", "crop", "images/s", [10, 30, 20], [4, 8, 16]).ratio() == 2.5
+    assert Row("pipeline", "crop", "images/s", [10, 30, 20], [4, 8, 16]).best_ratio() == 30 / 16
+    assert Row("start", "net", "s", [4]).ratio() is None
+
+
+def test_the_table_tells_medians_spread_best_and_targets():
+    rows = [Row("train", "net, batch 8", "s", [1.0, 2.0, 3.0, 4.0], [5.0, 5.0, 5.0, 5.0], 1.05)]
+    rows.append(Row("start", "net, second", "s", [4.25], (), 5, limit=True))
+    assert table(rows).splitlines()[2:] == [
+        "| train: net, batch 8 | 2.5 s (±50%), 1 | 5 s (±0%), 5 | 2.00 | 5.00 | 1.05 |",
+        "| start: net, second | 4.25 s |  |  |  | < 5 s |",
+    ]
+
+
+def test_workers_take_turns_and_their_first_round_does_not_count():
+    told = []
+
+    class Worker:
+        def __init__(self, name):
+            self.name = name
+
+        def times(self, count):
+            told.append(self.name)
+            return [len(told)] * count
+
+    assert in_turn([Worker("a"), Worker("b")], rounds=2, count=2) == [[3, 3, 5, 5], [4, 4, 6, 6]]
+    assert told == ["a", "b"] * 3
+
+
+def test_our_side_runs_by_itself_and_writes_all_numbers(tmp_path):
+    """The other side is a Python without torch here."""
+    command = [sys.executable, "benchmarks/run.py", "--quick", "--only", "pipeline"]
+    command += ["--torch-python", "/bin/false", "--json", str(tmp_path / "all.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "our side alone is timed" in done.stderr
+    rows = json.loads((tmp_path / "all.json").read_text())["rows"]
+    assert [row["case"] for row in rows] == ["random resized crop", "with AutoAugment"]
+    assert all(row["ours"][0] > 0 and not row["theirs"] for row in rows)
+
+
+def test_a_worker_that_dies_is_told(tmp_path):
+    command = [
+        sys.executable,
+        "benchmarks/run.py",
+        "--quick",
+        "--only",
+        "pipeline",
+        "--torch-python",
+        "/bin/false",
+    ]
+    done = subprocess.run(
+        [*command, "--images", str(tmp_path / "none")], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("pipeline failed:")
+    assert last.endswith(f"the data folder {tmp_path / 'none'} does not exist")
