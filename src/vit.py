@@ -157,8 +157,8 @@ class ViT(nn.Cell):
         x = x + ops.cast(self.pos_embed, x.dtype)
         if self.dropout is not None:
             x = self.dropout(x)
-        x = self.norm(self.blocks(x))  # with a class token -> (N, 1, D)
-        x = x.mean(1)  # -> (N, D)
+        x = self.norm(self.blocks(x))
+        x = x.mean(1) if self.cls_token is None else x[:, 0]  # (N, T, D) or (N, 1, D) -> (N, D)
         if self.pre_logits is not None:
             x = self.tanh(self.pre_logits(x))
         return self.head(x)  # (N, D) -> (N, K)

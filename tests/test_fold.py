@@ -26,6 +26,20 @@ def test_a_folded_network_computes_the_same_without_standardising(tmp_path):
     np.testing.assert_allclose(folded(images).asnumpy(), plain(images).asnumpy(), rtol=0, atol=1e-5)
 
 
+def test_a_folded_vit_computes_all_tokens_and_the_same_logits():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(3)
+    network = get_network("vit_nano_patch8", num_classes=3, image_size=16).set_train(False)
+    network.head.weight.set_data(Tensor(np.linspace(-1, 1, 3 * 64).reshape(3, 64), ms.float32))
+    images = Tensor(uniform_images(2, 16, 16, 0))
+    logits = network(images).asnumpy()
+    assert [block.first_only for block in network.blocks][-2:] == [False, True]
+    whole = get_network("vit_nano_patch8", num_classes=3, image_size=16)
+    ms.load_param_into_net(whole, network.parameters_dict())
+    assert not any(block.first_only for block in fold(whole).blocks)
+    np.testing.assert_allclose(whole(images).asnumpy(), logits, rtol=0, atol=1e-5)
+
+
 def test_a_vit_has_nothing_to_fold():
     network = get_network("vit_nano_patch8", num_classes=3, image_size=16)
     before = [p.asnumpy().copy() for p in network.get_parameters()]
