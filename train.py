@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from src.errors import run_main
-from src.logging import get_logger
+from src.logging import get_logger, hush_mindspore
 from src.model_utils.config import check_given, load_config
 from src.model_utils.local_adapter import get_place
 from src.model_utils.moxing_adapter import moxing_wrapper, uploader
@@ -25,6 +25,7 @@ def main(argv=None) -> int:
         )
         if not cfg.resume:
             check_given(cfg, ["backbone"])
+        hush_mindspore()
         with signals.held():
             from src.trainer import train  # after the checks: MindSpore takes seconds to import
 

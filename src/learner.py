@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from mindspore import nn
 from mindspore.amp import LossScaler
@@ -27,6 +28,7 @@ class Learner:
         step: (images, labels) -> see `TrainStep`.
         scaler: of the loss; None in full precision.
         state: all that training changes.
+        kernels: file of the compiled operators; None for MindSpore's.
     """
 
     network: nn.Cell
@@ -34,6 +36,7 @@ class Learner:
     step: TrainStep
     scaler: LossScaler | None
     state: TrainState
+    kernels: Path | None
 
 
 def make_learner(plan: Plan) -> Learner:
@@ -64,7 +67,7 @@ def make_learner(plan: Plan) -> Learner:
         average=average,
         device_num=plan.runtime.device_num,
     )
-    install_cpu_kernels(
+    kernels = install_cpu_kernels(
         step,
         evaluated,
         wanted=cfg.cpu_kernels,
@@ -75,4 +78,4 @@ def make_learner(plan: Plan) -> Learner:
     state = TrainState(network, optimizer, scaler=scaler, dropout_calls=dropout_calls, average=average)
     if plan.start:
         state.load(plan.start.path, loss_scale=not plan.changed & {"loss_scale", "loss_scale_mode"})
-    return Learner(network, evaluated, step, scaler, state)
+    return Learner(network, evaluated, step, scaler, state, kernels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -19,6 +20,11 @@ class _OneLine(logging.Formatter):
 
 
 _FORMAT = _OneLine("%(asctime)s:%(levelname)s:%(message)s", "%Y-%m-%d %H:%M:%S")
+
+
+def hush_mindspore() -> None:
+    """Leave out the warnings by which MindSpore's compile cache tells what it does; before its import."""
+    os.environ.setdefault("MS_SUBMODULE_LOG_v", "{PIPELINE:3}")
 
 
 def get_logger(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Callable
 from mindspore.train import Callback, Model
 
 from src.beginning import find_beginning
+from src.compile_cache import CompileCache
 from src.context import (
     check_agreement,
     init_context,
@@ -24,13 +26,15 @@ from src.early_stop import EarlyStop
 from src.errors import Stopped, UserError
 from src.learner import Learner, make_learner
 from src.logging import get_logger
+from src.model_utils.config import config_from_yaml
+from src.model_utils.schema import LOCAL_KEYS, START_KEYS
+from src.network import describe
 from src.plan import Plan, make_plan
 from src.resume import set_aside_later
 from src.run_callbacks import run_callbacks
 from src.run_folder import is_run_folder, run_folder
 from src.signals import StopSignals
 from src.step_source import StepSource, as_dataset
-from src.train_step import TrainStep
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +79,7 @@ def train(cfg, upload: Callable[[], None] | None = None, signals: StopSignals | 
             run_callbacks(plan, learner, folder, signals=signals, upload=upload, begun=begun)
         )
         with signals.deferred("the run saves and stops after this step; a second signal ends it at once"):
-            _run(plan, learner.step, callbacks.all)
+            _run(plan, learner, callbacks.all)
         result = TrainResult(folder, callbacks.losses.values, plan.progress.result, plan.progress.best)
     if plan.progress.stopping:
         wait_for_all(runtime.device_num)  # a launcher ends the others when the first rank has gone
@@ -155,7 +159,7 @@ def _conclude(plan: Plan, folder: Path, stop: EarlyStop, stepped: bool) -> None:
         log.info("stopped after step %d of %d: %s; %s; --resume goes on", *counts, stop.reason, where)
 
 
-def _run(plan: Plan, step: TrainStep, callbacks: Sequence[Callback]) -> None:
+def _run(plan: Plan, learner: Learner, callbacks: Sequence[Callback]) -> None:
     first, total = plan.progress.step, len(plan.lr)
     if plan.progress.pending:
         for callback in callbacks[:-1]:  # make up for the evaluation, and save what it gave
@@ -165,13 +169,29 @@ def _run(plan: Plan, step: TrainStep, callbacks: Sequence[Callback]) -> None:
     source = StepSource(
         plan.stream, first_step=first, total_steps=total, steps_per_epoch=plan.steps_per_epoch
     )
-    model = Model(step)
+    callbacks, cache = list(callbacks), None
+    if plan.cfg.compile_cache and plan.runtime.device_target == "CPU":
+        cache = CompileCache(_graph_facts(plan, learner))
+        callbacks.insert(0, cache)
+    model = Model(learner.step)
     try:
-        model.train(source.epochs, as_dataset(source), callbacks=list(callbacks), dataset_sink_mode=False)
+        model.train(source.epochs, as_dataset(source), callbacks=callbacks, dataset_sink_mode=False)
     except RuntimeError as error:
         source.raise_error()
         raise_if_out_of_memory(error)
         raise
     finally:
         source.close()
+        if cache is not None:
+            cache.close()
     source.raise_error()
+
+
+def _graph_facts(plan: Plan, learner: Learner) -> list[object]:
+    """All that shapes the graph of a step, besides sources and versions."""
+    params = [(p.name, p.shape, str(p.dtype), p.requires_grad) for p in learner.step.get_parameters()]
+    schedule = hashlib.sha256(plan.lr.tobytes()).hexdigest()
+    config = [(key, value) for key, value in config_from_yaml(plan.config, "configuration").items()
+              if key not in LOCAL_KEYS | START_KEYS]  # fmt: skip
+    how = (plan.name, plan.class_num, plan.amp_level, describe(learner.network), learner.kernels)
+    return [config, schedule, plan.runtime, how, params]

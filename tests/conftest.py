@@ -5,6 +5,14 @@ import logging
 import pytest
 
 
+@pytest.fixture(autouse=True, scope="session")
+def user_cache_of_the_tests(tmp_path_factory):
+    """Compiled operators and graphs are made anew by each run of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def project_log():
     """A command-line script, in a test or a fixture, sets up the log of `src`; each test begins without."""

@@ -8,26 +8,26 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 PURE = {  # no MindSpore
-    "array_io", "atomic", "autoaugment", "bit_hyperrule", "cifar", "ckpt_format", "class_map",
-    "convert", "cpu_kernels.build", "curves", "dataset", "errors", "events_file", "export_place", "few_shot",
+    "array_io", "atomic", "autoaugment", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert",
+    "cpu_kernels.build", "curves", "dataset", "errors", "events_file", "export_place", "few_shot",
     "image_folder", "image_io", "infer_result", "loader", "logging", "lr_generator", "metric",
-    "metrics_file", "mixup",
-    "model_utils.archives", "model_utils.config", "model_utils.launching", "model_utils.local_adapter",
-    "model_utils.moxing_adapter", "model_utils.once", "model_utils.processes", "model_utils.rank_table",
-    "model_utils.schema", "model_utils.transfer", "model_utils.values", "npz_file", "npz_map",
-    "onnx_bit", "onnx_builder", "onnx_graph", "onnx_vit", "param_rules", "preprocessor", "progress",
-    "recipe", "record", "resume", "run_folder", "safetensors_format", "sidecar", "signals", "streams",
-    "transforms", "user_files", "vit_hyperrule", "vit_map", "weight_file",
+    "metrics_file", "mixup", "model_utils.archives", "model_utils.config", "model_utils.launching",
+    "model_utils.local_adapter", "model_utils.moxing_adapter", "model_utils.once", "model_utils.processes",
+    "model_utils.rank_table", "model_utils.schema", "model_utils.transfer", "model_utils.values",
+    "npz_file", "npz_map", "onnx_bit", "onnx_builder", "onnx_graph", "onnx_vit", "param_rules",
+    "preprocessor", "progress", "recipe", "record", "resume", "run_folder", "safetensors_format", "sidecar",
+    "signals", "streams", "transforms", "user_cache", "user_files", "vit_hyperrule", "vit_map",
+    "weight_file",
 }  # fmt: skip
 CELLS = {
-    "bit", "bit_operators", "callback", "checkpointing", "cross_entropy", "dropout", "early_stop", "encoder",
-    "float32_cell", "optimizer", "profiling", "state_monitor", "train_step", "vit", "vit_operators",
-    "watching", "weight_average",
+    "bit", "bit_operators", "callback", "checkpointing", "compile_cache", "cross_entropy", "dropout",
+    "early_stop", "encoder", "float32_cell", "optimizer", "profiling", "state_monitor", "train_step", "vit",
+    "vit_operators", "watching", "weight_average",
 }  # fmt: skip
 ASSEMBLY = {  # import those and each other
     "checkpoint", "context", "cpu_kernels.bit_cells", "cpu_kernels.install", "cpu_kernels.library",
-    "cpu_kernels.update_cells", "cpu_kernels.vit_cells", "eval_engine", "fold", "from_config", "mindir_nodes",
-    "mindir_v1", "network", "step_source", "train_state", "trained",
+    "cpu_kernels.update_cells", "cpu_kernels.vit_cells", "eval_engine", "fold", "from_config",
+    "mindir_nodes", "mindir_v1", "network", "step_source", "train_state", "trained",
 }  # fmt: skip
 USE_CASES = {"beginning", "evaluator", "exporter", "learner", "plan", "run_callbacks", "trainer"}
 LEVEL = {name: level for level, names in enumerate((PURE, CELLS, ASSEMBLY, USE_CASES)) for name in names}

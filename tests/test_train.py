@@ -369,6 +369,17 @@ def argv_keys(keys):
     return {**SIZES, "device_target": "CPU", **keys}
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_compile_cache_says_whether_the_graph_is_kept(wanted, images, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(trainer, "CompileCache", made.append)
+    monkeypatch.setattr(trainer, "Model", None)
+    keys = {"backbone": "bit_tiny", "dataset_path": images, "compile_cache": wanted, "batch_size": 6}
+    with pytest.raises(TypeError):
+        train(load_config(argv(**keys, schedule_steps="1,3", save_checkpoint_path=tmp_path)))
+    assert bool(made) == wanted
+
+
 def test_few_examples_fill_a_batch_that_is_larger_than_they_are(images, tmp_path):
     keys = {"backbone": "bit_tiny", "dataset_path": images, "examples_per_class": 1, "batch_size": 8}
     result = train(

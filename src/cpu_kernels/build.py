@@ -15,6 +15,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from src.user_cache import user_cache
+
 SOURCE = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "c++", "clang++")
 FLAGS = (
@@ -35,7 +37,7 @@ def library(mindspore_version: str) -> Path:
         BuildError: there is no compiler, it failed, or the cache folder cannot be written.
     """
     compiler = _compiler()
-    target = _cache() / _key(compiler, mindspore_version) / LIBRARY
+    target = user_cache("kernels") / _key(compiler, mindspore_version) / LIBRARY
     if target.is_file():
         return target
     try:
@@ -47,11 +49,6 @@ def library(mindspore_version: str) -> Path:
     except OSError as error:
         raise BuildError(f"cannot write {target.parent}: {error.strerror or error}") from None
     return target
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base).resolve() / "mindspore_bit_vit"
 
 
 def _compiler() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 from mindspore import nn
 
@@ -32,7 +33,7 @@ COMPILED = {
 
 def install_cpu_kernels(
     *roots: nn.Cell, wanted: bool, device_target: str, device_num: int = 1, amp_level: str = "O0"
-) -> bool:
+) -> Path | None:
     """Let the Cells below `roots` compute with compiled operators, if that can be; says in the log if not.
 
     Parameters and checkpoints stay as they are. What is exported must not come here: an operator of this
@@ -46,21 +47,21 @@ def install_cpu_kernels(
         amp_level: they are for full precision, O0.
 
     Returns:
-        Whether they are used.
+        The file of the operators; None if they are not used.
     """
     if not wanted or device_target != "CPU":
-        return False
+        return None
     if amp_level != "O0":
         log.info("cpu_kernels: MindSpore's own operators are used, since amp_level is %s", amp_level)
-        return False
+        return None
     try:
         library = Library(max(1, len(os.sched_getaffinity(0)) // device_num))
     except BuildError as error:
         log.warning("cpu_kernels: MindSpore's own, slower operators are used: %s", error)
-        return False
+        return None
     for root in roots:
         _replace(library, root)
-    return True
+    return library.path
 
 
 def _replace(library: Library, root: nn.Cell) -> None:

@@ -21,13 +21,16 @@ class Library:
     Args:
         threads (int): how many share the work of an operator, the calling one included.
 
+    Attributes:
+        path: of its file, absolute.
+
     Raises:
         BuildError: it cannot be built, or MindSpore's oneDNN has not what it needs.
     """
 
     def __init__(self, threads: int):
-        self._path = build.library(ms.__version__)
-        self._loaded = ctypes.CDLL(str(self._path))
+        self.path = build.library(ms.__version__)
+        self._loaded = ctypes.CDLL(str(self.path))
         start = self._loaded.cpu_kernels_start
         start.argtypes = [ctypes.c_char_p, ctypes.c_int]
         folder = Path(ms.__file__).parent / "lib"
@@ -43,7 +46,7 @@ class Library:
             types: of the outputs if there are several, else float32.
         """
         result = ms.float32 if types is None else tuple(types)
-        return ops.Custom(f"{self._path}:{name}", shapes, lambda *_: result, func_type="aot")
+        return ops.Custom(f"{self.path}:{name}", shapes, lambda *_: result, func_type="aot")
 
     def update(self, name: str, changed: int, read: int) -> ops.Custom:
         """An operator that changes its first inputs, Parameters, in place; its output means nothing.

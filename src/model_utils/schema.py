@@ -78,8 +78,10 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("device_target", "str", None, "where to compute; null: what the installed MindSpore defaults to",
             choices=("CPU", "GPU", "Ascend")),
         Key("device_id", "int", None, "number of the device; null: environment DEVICE_ID, else 0", ">= 0"),
-        Key("cpu_kernels", "bool", True, "on a CPU compute with our own operators, which the machine's C++ "
-            "compiler builds at first use"),
+        Key("cpu_kernels", "bool", True, "on a CPU compute with our own operators, which a C++ compiler "
+            "builds at first use"),
+        Key("compile_cache", "bool", True, "on a CPU keep the compiled step for the next start of the same "
+            "configuration"),
         Key("seed", "int", 1, "start of every random sequence of the run", ">= 0"),
         Key("run_name", "name", "", "subfolder of save_checkpoint_path that keeps this run apart"),
         Key("save_checkpoint_path", "path", "./outputs", "folder for checkpoints, log and configuration"),
@@ -263,7 +265,8 @@ START_KEYS = {
 
 # Keys in which a resumed run may differ from its beginning: none of them changes what is learnt.
 FREE_KEYS = LOCAL_KEYS | START_KEYS | {
-    "all_reduce_fusion", "cpu_kernels", "device_target", "eval_batch_size", "eval_every", "eval_interval",
+    "all_reduce_fusion", "compile_cache", "cpu_kernels", "device_target", "eval_batch_size", "eval_every",
+    "eval_interval",
     "eval_num_workers", "eval_offset", "max_bad_steps", "on_bad_image", "replace_head", "train_num_workers",
 } | {
     key.name for group in ("watching", "cloud", "export", "inference", "checkpoint") for key in GROUPS[group]
