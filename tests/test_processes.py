@@ -96,8 +96,9 @@ def test_a_rank_whose_parent_is_killed_is_noticed_and_ended(folder):
     ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_reaches_all_ranks(folder, signum, code):
-    body = "signal.signal(2, lambda *_: print('heard'))\nsignal.signal(15, signal.getsignal(2))\n"
-    body += "print('waiting'); signal.pause(); time.sleep(1)"
+    body = "heard = []\nsignal.signal(2, lambda *_: heard.append(print('heard')))\n"
+    body += "signal.signal(15, signal.getsignal(2))\nprint('waiting')\n"
+    body += "while not heard: time.sleep(0.05)\ntime.sleep(1)"  # pause() would miss one that came before it
     process = distribute(folder, body=body)
     wait_until_all_wait(folder)
     os.killpg(process.pid, signum)  # as the terminal does

@@ -106,7 +106,7 @@ class _HeadsAttention(nn.Cell):
         return self.forward(q, k, v)
 
     def bprop(self, q, k, v, out, dout):
-        return self.backward(dout[0], q, k, v, out[0], out[1])
+        return self.backward(dout[0], q, k, v, out[1])
 
 
 class HeadsAttention(nn.Cell):

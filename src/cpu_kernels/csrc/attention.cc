@@ -63,12 +63,12 @@ KERNEL(attention) {
   });
 }
 
-// In: gradient of y, q, k, v, y, log sums. Out: gradients of q, k, v.
+// In: gradient of y, q, k, v, log sums. Out: gradients of q, k, v.
 KERNEL(attention_grad) {
   const float *grad = call.Floats(0), *q = call.Floats(1), *k = call.Floats(2), *v = call.Floats(3);
-  const float *y = call.Floats(4), *log_sums = call.Floats(5);
-  float *grad_q = call.Floats(6), *grad_k = call.Floats(7), *grad_v = call.Floats(8);
-  const Heads heads(call, 1, 2, 5);
+  const float *log_sums = call.Floats(4);
+  float *grad_q = call.Floats(5), *grad_k = call.Floats(6), *grad_v = call.Floats(7);
+  const Heads heads(call, 1, 2, 4);
   ParallelFor(heads.images * heads.heads, [=](int64_t task) {
     const int64_t asking = heads.Asking(task), answering = heads.Answering(task), count = heads.answering;
     const int64_t size = heads.size(), dim = heads.dim;
@@ -78,16 +78,15 @@ KERNEL(attention_grad) {
     Gemm(Take::kAsIs, Take::kTransposed, heads.asking, count, size, grad + asking, dim, v + answering, dim, 0,
          slopes, count);
     for (int64_t s = 0; s < heads.asking; ++s) {
-      const float *g = grad + asking + s * dim, *out = y + asking + s * dim;
       float *row = weights + s * count, *slope = slopes + s * count, along = 0;
       const float scale = heads.scale(), log_sum = log_sums[task * heads.asking + s];
 #pragma omp simd reduction(+ : along)
-      for (int64_t i = 0; i < size; ++i) along += g[i] * out[i];
-#pragma omp simd
       for (int64_t t = 0; t < count; ++t) {
         row[t] = cpu_kernels::Exp(row[t] * scale - log_sum);
-        slope[t] = scale * row[t] * (slope[t] - along);
+        along += row[t] * slope[t];
       }
+#pragma omp simd
+      for (int64_t t = 0; t < count; ++t) slope[t] = scale * row[t] * (slope[t] - along);
     }
     Gemm(Take::kTransposed, Take::kAsIs, count, size, heads.asking, weights, count, grad + asking, dim, 0,
          grad_v + answering, dim);
