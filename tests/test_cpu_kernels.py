@@ -324,13 +324,15 @@ def test_the_error_of_the_compiler_is_shown(monkeypatch, tmp_path):
     assert not list(tmp_path.rglob("*.so"))
 
 
-def test_the_cache_is_keyed_by_all_that_shapes_the_library(monkeypatch, tmp_path):
+def test_the_cache_is_keyed_by_all_that_shapes_the_library(monkeypatch, tmp_path, caplog):
     source = tmp_path / "source"
     source.mkdir()
     (source / "one.cc").write_text("int f() { return 1; }\n")
     monkeypatch.setattr(build, "SOURCE", source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    caplog.set_level("INFO")
     made = [build.library("2.8.0"), build.library("2.8.0"), build.library("2.10.0")]
+    assert caplog.text.count("compiling the operators, once for this machine") == 2
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DMORE"))
     made.append(build.library("2.8.0"))
     (source / "one.cc").write_text("int f() { return 2; }\n")

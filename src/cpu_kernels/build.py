@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -16,6 +17,8 @@ import tempfile
 from pathlib import Path
 
 from src.user_cache import user_cache
+
+log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "c++", "clang++")
@@ -45,6 +48,9 @@ def library(mindspore_version: str) -> Path:
         with (target.parent / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other processes wait for the one that builds
             if not target.is_file():
+                log.info(
+                    "cpu_kernels: compiling the operators, once for this machine, into %s", target.parent
+                )
                 _build(compiler, target)
     except OSError as error:
         raise BuildError(f"cannot write {target.parent}: {error.strerror or error}") from None
