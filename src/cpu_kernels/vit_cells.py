@@ -99,7 +99,7 @@ class Gelu(nn.Cell):
 class _HeadsAttention(nn.Cell):
     def __init__(self, library: Library, heads: int):
         super().__init__()
-        self.forward = library.operator("attention", lambda q, k, v: (q, [q[0], heads, q[1]]), THREE[:2])
+        self.forward = library.operator("attention", lambda q, k, v: (q, [q[0], heads, q[1], 2]), THREE[:2])
         self.backward = library.operator("attention_grad", lambda grad, q, k, v, *_: (q, k, v), THREE)
 
     def construct(self, q, k, v):

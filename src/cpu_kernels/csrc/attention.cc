@@ -1,7 +1,5 @@
 // softmax(q k^T / sqrt(d)) v for each head: H heads of d values, S tokens that ask, T tokens that answer.
-// The weights are not kept for the gradient, but computed again from the logarithm of each softmax's sum.
-#include <algorithm>
-
+// The weights are not kept for the gradient, but computed again, as they were, from two numbers of each softmax.
 #include "call.h"
 #include "gemm.h"
 #include "scratch.h"
@@ -17,12 +15,12 @@ namespace {
 struct Heads {
   int64_t images, asking, answering, dim, heads;
 
-  Heads(const cpu_kernels::Call &call, int q, int k, int log_sums)
+  Heads(const cpu_kernels::Call &call, int q, int k, int softmaxes)
       : images(call.Dim(q, 0)),
         asking(call.Dim(q, 1)),
         answering(call.Dim(k, 1)),
         dim(call.Dim(q, 2)),
-        heads(call.Dim(log_sums, 1)) {}
+        heads(call.Dim(softmaxes, 1)) {}
 
   int64_t size() const { return dim / heads; }
   float scale() const { return 1.f / std::sqrt(static_cast<float>(size())); }
@@ -30,14 +28,19 @@ struct Heads {
   int64_t Answering(int64_t task) const { return task / heads * answering * dim + task % heads * size(); }
 };
 
+struct Softmax {
+  float largest, share;  // the largest score, and 1 / the sum of exp((score - largest) * scale)
+};
+
 thread_local cpu_kernels::Scratch scratch, scratch_grad;
 
 }  // namespace
 
-// In: q (N, S, H d), k, v (N, T, H d). Out: y (N, S, H d), log sums (N, H, S).
+// In: q (N, S, H d), k, v (N, T, H d). Out: y (N, S, H d), softmaxes (N, H, S, 2).
 KERNEL(attention) {
   const float *q = call.Floats(0), *k = call.Floats(1), *v = call.Floats(2);
-  float *y = call.Floats(3), *log_sums = call.Floats(4);
+  float *y = call.Floats(3);
+  auto *softmaxes = reinterpret_cast<Softmax *>(call.Floats(4));
   const Heads heads(call, 0, 1, 4);
   ParallelFor(heads.images * heads.heads, [=](int64_t task) {
     const int64_t asking = heads.Asking(task), answering = heads.Answering(task), count = heads.answering;
@@ -53,8 +56,8 @@ KERNEL(attention) {
         row[t] = cpu_kernels::Exp((row[t] - largest) * scale);
         sum += row[t];
       }
-      log_sums[task * heads.asking + s] = largest * scale + std::log(sum);
       const float share = 1.f / sum;
+      softmaxes[task * heads.asking + s] = {largest, share};
 #pragma omp simd
       for (int64_t t = 0; t < count; ++t) row[t] *= share;
     }
@@ -63,10 +66,10 @@ KERNEL(attention) {
   });
 }
 
-// In: gradient of y, q, k, v, log sums. Out: gradients of q, k, v.
+// In: gradient of y, q, k, v, softmaxes. Out: gradients of q, k, v.
 KERNEL(attention_grad) {
   const float *grad = call.Floats(0), *q = call.Floats(1), *k = call.Floats(2), *v = call.Floats(3);
-  const float *log_sums = call.Floats(4);
+  const auto *softmaxes = reinterpret_cast<const Softmax *>(call.Floats(4));
   float *grad_q = call.Floats(5), *grad_k = call.Floats(6), *grad_v = call.Floats(7);
   const Heads heads(call, 1, 2, 4);
   ParallelFor(heads.images * heads.heads, [=](int64_t task) {
@@ -79,10 +82,11 @@ KERNEL(attention_grad) {
          slopes, count);
     for (int64_t s = 0; s < heads.asking; ++s) {
       float *row = weights + s * count, *slope = slopes + s * count, along = 0;
-      const float scale = heads.scale(), log_sum = log_sums[task * heads.asking + s];
+      const float scale = heads.scale();
+      const auto [largest, share] = softmaxes[task * heads.asking + s];
 #pragma omp simd reduction(+ : along)
       for (int64_t t = 0; t < count; ++t) {
-        row[t] = cpu_kernels::Exp(row[t] * scale - log_sum);
+        row[t] = cpu_kernels::Exp((row[t] - largest) * scale) * share;
         along += row[t] * slope[t];
       }
 #pragma omp simd
