@@ -7,6 +7,7 @@ Parameter names are timm's, but for the separate q, k and v and for MindSpore's 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 import numpy as np
 from mindspore import Parameter, nn, ops
@@ -19,25 +20,8 @@ from src.vit_map import LAYER_NORM_EPSILON
 from src.vit_operators import PatchLinear
 
 
-class PatchConv(nn.Cell):
-    """The convolution of `PatchEmbed`, whose stride is its kernel; fresh weights are those of nn.Conv2d.
-
-    Args, Inputs, Outputs: as there.
-    """
-
-    def __init__(self, patch_size: int, dim: int):
-        super().__init__()
-        shape = (dim, 3, patch_size, patch_size)
-        self.weight = Parameter(initializer(HeUniform(math.sqrt(5)), shape), name="weight")
-        self.bias = Parameter(initializer(Uniform((3 * patch_size**2) ** -0.5), (dim,)), name="bias")
-        self.linear = PatchLinear(patch_size, dim)
-
-    def construct(self, x):
-        return self.linear(x, self.weight, self.bias)
-
-
 class PatchEmbed(nn.Cell):
-    """Cuts an image into patches and projects each.
+    """Cuts an image into patches and projects each; fresh weights are those of nn.Conv2d.
 
     Args:
         patch_size (int): side of a patch in pixels, p.
@@ -52,10 +36,13 @@ class PatchEmbed(nn.Cell):
 
     def __init__(self, patch_size: int, dim: int):
         super().__init__()
-        self.proj = PatchConv(patch_size, dim)
+        shape = (dim, 3, patch_size, patch_size)
+        self.weight = Parameter(initializer(HeUniform(math.sqrt(5)), shape), name="weight")
+        self.bias = Parameter(initializer(Uniform((3 * patch_size**2) ** -0.5), (dim,)), name="bias")
+        self.linear = PatchLinear(patch_size, dim)
 
     def construct(self, x):
-        return self.proj(x)
+        return self.linear(x, self.weight, self.bias)
 
 
 class ViT(nn.Cell):
@@ -122,7 +109,7 @@ class ViT(nn.Cell):
         self.pool = pool
         self.gelu = gelu
         tokens = self.grid[0] * self.grid[1] + (pool == "token")
-        self.patch_embed = PatchEmbed(patch_size, dim)
+        self.patch_embed = nn.SequentialCell(OrderedDict(proj=PatchEmbed(patch_size, dim)))  # timm's names
         self.cls_token = None
         if pool == "token":
             self.cls_token = Parameter(initializer("zeros", (1, 1, dim)), name="cls_token")

@@ -108,7 +108,7 @@ void Forward(const Shape &s, const float *x, const float *weight, float *y) {
     });
     return;
   }
-  const int64_t slices = 2 * cpu_kernels::Threads();
+  const int64_t slices = cpu_kernels::Slices();
   for (int64_t start = 0; start < s.images; start += Group::Limit(s)) {
     const Group group(s, start);
     const float *columns = group.Unfolded(s, x);
@@ -203,7 +203,7 @@ void SlicedInput(const Shape &s, const Group &group, const float *rows, const fl
 // Both gradients of small outputs.
 void BackwardSmall(const Shape &s, const float *grad, const float *x, const float *weight, float *grad_x,
                    float *grad_weight) {
-  const int64_t slices = 2 * cpu_kernels::Threads();
+  const int64_t slices = cpu_kernels::Slices();
   for (int64_t start = 0; start < s.images; start += Group::Limit(s)) {
     const Group group(s, start);
     const float *rows = group.Rows(s, grad), *columns = group.Unfolded(s, x);

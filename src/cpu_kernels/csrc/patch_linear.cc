@@ -2,13 +2,11 @@
 #include <algorithm>
 
 #include "call.h"
-#include "gemm.h"
+#include "linear.h"
 #include "scratch.h"
 #include "threads.h"
 
-using cpu_kernels::Gemm;
 using cpu_kernels::ParallelFor;
-using cpu_kernels::Take;
 
 namespace {
 
@@ -46,36 +44,22 @@ thread_local cpu_kernels::Scratch scratch;
 
 // In: x (N, C, H, W), weight (D, C, p, p), bias (D). Out: y (N, H / p * W / p, D).
 KERNEL(patch_linear) {
-  const float *x = call.Floats(0), *weight = call.Floats(1), *bias = call.Floats(2);
-  float *y = call.Floats(3);
   const Patches patches(call, 0, 1);
-  const int64_t dim = call.Dim(1, 0), slices = 2 * cpu_kernels::Threads();
   float *cut = scratch.Floats(patches.count() * patches.size());
-  patches.Cut(x, cut);
-  ParallelFor(slices, [=](int64_t slice) {
-    const int64_t begin = dim * slice / slices, end = dim * (slice + 1) / slices;
-    for (int64_t i = 0; i < patches.count(); ++i) std::copy(bias + begin, bias + end, y + i * dim + begin);
-    Gemm(Take::kAsIs, Take::kTransposed, patches.count(), end - begin, patches.size(), cut, patches.size(),
-         weight + begin * patches.size(), patches.size(), 1, y + begin, dim);
-  });
+  patches.Cut(call.Floats(0), cut);
+  cpu_kernels::Linear({patches.count(), patches.size(), call.Dim(1, 0)}, cut, call.Floats(1), call.Floats(2),
+                      call.Floats(3));
 }
 
 // In: gradient of y (N, T, D), x (N, C, H, W), weight (for its shape). Out: gradients of weight, bias.
 KERNEL(patch_linear_grad) {
-  const float *grad = call.Floats(0), *x = call.Floats(1);
+  const float *grad = call.Floats(0);
   float *grad_weight = call.Floats(3), *grad_bias = call.Floats(4);
   const Patches patches(call, 1, 2);
-  const int64_t dim = call.Dim(2, 0), slices = 2 * cpu_kernels::Threads();
+  const cpu_kernels::LinearShape shape{patches.count(), patches.size(), call.Dim(2, 0)};
   float *cut = scratch.Floats(patches.count() * patches.size());
-  patches.Cut(x, cut);
-  ParallelFor(slices, [=](int64_t slice) {
-    const int64_t begin = dim * slice / slices, end = dim * (slice + 1) / slices;
-    Gemm(Take::kTransposed, Take::kAsIs, end - begin, patches.size(), patches.count(), grad + begin, dim, cut,
-         patches.size(), 0, grad_weight + begin * patches.size(), patches.size());
-    std::fill(grad_bias + begin, grad_bias + end, 0.f);
-    for (int64_t i = 0; i < patches.count(); ++i) {
-#pragma omp simd
-      for (int64_t d = begin; d < end; ++d) grad_bias[d] += grad[i * dim + d];
-    }
+  patches.Cut(call.Floats(1), cut);
+  ParallelFor(cpu_kernels::Slices(), [=](int64_t slice) {
+    cpu_kernels::LinearGradSlice(shape, slice, grad, cut, grad_weight, grad_bias);
   });
 }

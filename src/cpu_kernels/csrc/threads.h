@@ -12,6 +12,9 @@ using Body = void (*)(const void *context, int64_t index);
 void SetThreads(int threads);
 int Threads();
 
+// Into how many slices a matrix is cut: two for each thread, for the case that one is slower.
+inline int64_t Slices() { return 2 * static_cast<int64_t>(Threads()); }
+
 // Calls body(context, i) for i in 0..count-1, each once, in any order, and returns when all have returned; throws what
 // one of them threw, and leaves out others then. While another thread is in such a loop, and inside of one, all rounds
 // are the caller's.

@@ -32,14 +32,16 @@ inline Shape ShapeOf(const cpu_kernels::Call &call, int x, int weight, int y) {
               call.Dim(weight, 3), 1,              call.Dim(y, 2), call.Dim(y, 3)};
   while (CeilDiv(shape.rows, shape.stride) != shape.out_rows ||
          CeilDiv(shape.columns, shape.stride) != shape.out_columns) {
-    if (++shape.stride > std::max(shape.rows, shape.columns)) throw std::invalid_argument("no stride gives this output");
+    if (++shape.stride > std::max(shape.rows, shape.columns)) {
+      throw std::invalid_argument("no stride gives this output");
+    }
   }
   return shape;
 }
 
 // Writes for each of the depths begin..end-1 the pixels that a filter meets there, for output rows first..last-1.
-inline void Unfold(const Shape &s, const float *image, int64_t first, int64_t last, int64_t begin, int64_t end, float *out,
-            int64_t out_row) {
+inline void Unfold(const Shape &s, const float *image, int64_t first, int64_t last, int64_t begin, int64_t end,
+                   float *out, int64_t out_row) {
   for (int64_t depth = begin; depth < end; ++depth) {
     const int64_t channel = depth / (s.side * s.side), down = depth / s.side % s.side - s.padding();
     const int64_t right = depth % s.side - s.padding();
