@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -52,17 +53,18 @@ class Benchmark:
             self._images = make_photos(self.folder / "photos", classes=4, per_class=per_class)
         return self._images
 
-    def train(self) -> list[Row]:
+    def train(self) -> Iterator[Row]:
         """Steps and their memory."""
-        return [row for case in self._cases("train") for row in self._compare(case, memory=True)]
+        for case in self._cases("train"):
+            yield from self._compare(case, memory=True)
 
-    def forward(self) -> list[Row]:
+    def forward(self) -> Iterator[Row]:
         """Logits."""
-        return [row for case in self._cases("forward") for row in self._compare(case, memory=False)]
+        for case in self._cases("forward"):
+            yield from self._compare(case, memory=False)
 
-    def pipeline(self) -> list[Row]:
+    def pipeline(self) -> Iterator[Row]:
         """Images a second."""
-        rows = []
         for augment in (False, True):
             keys = {
                 "backbone": "vit_base_patch32", "dataset_path": str(self.images()), "batch_size": 32,
@@ -71,12 +73,10 @@ class Benchmark:
             case = {"part": "pipeline", "size": 224, "batches": 2 if self.quick else 12, "keys": keys}
             name = "with AutoAugment" if augment else "random resized crop"
             ours, theirs, _ = self._times(case, count=1 if self.quick else 2)
-            rows.append(Row("pipeline", name, "images/s", ours, theirs, 1.5))
-        return rows
+            yield Row("pipeline", name, "images/s", ours, theirs, 1.5)
 
-    def start(self) -> list[Row]:
-        """First and second start."""
-        rows = []
+    def start(self) -> Iterator[Row]:
+        """First and second start, in a cache folder of its own: the first also compiles the operators."""
         for name in ["bit_tiny"] if self.quick else NETWORKS:
             size, _, keys = NETWORKS.get(name, NETWORKS["bit_r50x1"])
             keys = {**keys, "backbone": name, "dataset_path": self.images(), "batch_size": 8}
@@ -87,21 +87,19 @@ class Benchmark:
                 "crop_min": 0,
             }
             for number in ("first", "second"):
-                seconds = programs.first_step(f"{name}-{number}", self.folder / "runs", keys)
+                cache = self.folder / f"cache-{name}"
+                seconds = programs.first_step(f"{name}-{number}", self.folder / "runs", keys, cache)
                 limit = 5 if number == "second" else None
-                rows.append(Row("start", f"{name}, {number}", "s", [seconds], (), limit, limit=True))
-        return rows
+                yield Row("start", f"{name}, {number}", "s", [seconds], (), limit, limit=True)
 
-    def convert(self) -> list[Row]:
+    def convert(self) -> Iterator[Row]:
         """Seconds, and memory as a multiple of the file."""
         if self.quick or not programs.room_for_conversion(self.folder):
             print("convert: left out; it needs 9 GB of disk and no --quick", file=sys.stderr)
-            return []
+            return
         seconds, peak, size = programs.conversion(self.folder)
-        return [
-            Row("convert", f"bit_r152x4, {size / 1e9:.1f} GB", "s", [seconds], (), 60, limit=True),
-            Row("convert", "its peak memory", "of the file", [peak / size], (), 1.3, limit=True),
-        ]
+        yield Row("convert", f"bit_r152x4, {size / 1e9:.1f} GB", "s", [seconds], (), 60, limit=True)
+        yield Row("convert", "its peak memory", "of the file", [peak / size], (), 1.3, limit=True)
 
     def _cases(self, part: str):
         for (name, (size, classes, training)), target in zip(NETWORKS.items(), TARGETS[part]):
@@ -117,16 +115,15 @@ class Benchmark:
                     keys |= {"allow_unused_classes": True}
                 yield {"part": part, "size": size, "classes": classes, "keys": keys, "target": target}
 
-    def _compare(self, case: dict, *, memory: bool) -> list[Row]:
+    def _compare(self, case: dict, *, memory: bool) -> Iterator[Row]:
         batch = case["keys"]["batch_size"]
         count = 1 if self.quick else 4 if batch == 8 else 2
         name = f"{case['keys']['backbone']}, batch {batch}"
         ours, theirs, peaks = self._times(case, count=count)
-        rows = [Row(case["part"], name, "s", ours, theirs, case["target"])]
+        yield Row(case["part"], name, "s", ours, theirs, case["target"])
         if memory:
             peaks = [[peak / 1e9] for peak in peaks]
-            rows.append(Row("memory", name, "GB", peaks[0], peaks[1] if theirs else (), 1.0))
-        return rows
+            yield Row("memory", name, "GB", peaks[0], peaks[1] if theirs else (), 1.0)
 
     def _times(self, case: dict, *, count: int) -> tuple[list[float], list[float], list[float]]:
         """Numbers of both sides and their peak memory; theirs are empty where they are not installed."""
@@ -153,19 +150,15 @@ def main(argv=None) -> int:
         benchmark = Benchmark(arguments, Path(folder))
         for part in arguments.only or PARTS:
             try:
-                found = getattr(benchmark, part)()
+                for row in getattr(benchmark, part)():
+                    ratio = row.ratio()
+                    words = "" if ratio is None else f", ratio {ratio:.2f}"
+                    words = f"{row.part}: {row.case}: {median(row.ours):.3g} {row.unit}{words}"
+                    print(words, file=sys.stderr, flush=True)
+                    rows.append(row)
             except WorkerError as error:
                 print(f"{part} failed: {error}", file=sys.stderr)
                 return 1
-            for row in found:
-                ratio = row.ratio()
-                words = "" if ratio is None else f", ratio {ratio:.2f}"
-                print(
-                    f"{row.part}: {row.case}: {median(row.ours):.3g} {row.unit}{words}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            rows += found
     print(table(rows))
     if arguments.json:
         content = {"heading": heading, "rows": [asdict(row) for row in rows]}
