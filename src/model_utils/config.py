@@ -18,7 +18,8 @@ import yaml
 from easydict import EasyDict
 
 from src.errors import UserError
-from src.model_utils.schema import CONFIG_PATH, GROUPS, RETIRED, SCHEMA, Key
+from src.model_utils.key import Key
+from src.model_utils.schema import CONFIG_PATH, GROUPS, RETIRED, SCHEMA
 from src.model_utils.values import Raw, abbreviated
 from src.user_files import open_regular
 
