@@ -44,14 +44,8 @@ class Benchmark:
         self.quick, self.theirs = arguments.quick, arguments.torch_python
         self.rounds = 1 if arguments.quick else arguments.repeats
         self.folder = folder
-        self._images = Path(arguments.images) if arguments.images else None
-
-    def images(self) -> Path:
-        """The photographs, which are made when none were given."""
-        if self._images is None:
-            per_class = 4 if self.quick else 40
-            self._images = make_photos(self.folder / "photos", classes=4, per_class=per_class)
-        return self._images
+        self.photos = make_photos(self.folder / "photos", classes=4, per_class=4 if self.quick else 40)
+        self.images = Path(arguments.images) if arguments.images else self.photos
 
     def train(self) -> Iterator[Row]:
         """Steps and their memory."""
@@ -67,7 +61,7 @@ class Benchmark:
         """Images a second."""
         for augment in (False, True):
             keys = {
-                "backbone": "vit_base_patch32", "dataset_path": str(self.images()), "batch_size": 32,
+                "backbone": "vit_base_patch32", "dataset_path": str(self.images), "batch_size": 32,
                 "train_image_size": 224, "crop_min": 0.05, "opt": "momentum", "autoaugment": augment,
             }  # fmt: skip
             case = {"part": "pipeline", "size": 224, "batches": 2 if self.quick else 12, "keys": keys}
@@ -79,7 +73,7 @@ class Benchmark:
         """First and second start, in a cache folder of its own: the first also compiles the operators."""
         for name in ["bit_tiny"] if self.quick else NETWORKS:
             size, _, keys = NETWORKS.get(name, NETWORKS["bit_r50x1"])
-            keys = {**keys, "backbone": name, "dataset_path": self.images(), "batch_size": 8}
+            keys = {**keys, "backbone": name, "dataset_path": self.photos, "batch_size": 8}
             keys |= {
                 "train_image_size": size,
                 "train_resize_size": size,
@@ -107,7 +101,7 @@ class Benchmark:
                 keys = {"backbone": name, "batch_size": batch, **training}
                 if part == "train":
                     keys |= {
-                        "dataset_path": str(self.images()),
+                        "dataset_path": str(self.photos),
                         "class_num": classes,
                         "schedule_steps": "1,999",
                     }
@@ -176,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="small batches, one round: whether it runs at all"
     )
-    parser.add_argument("--images", help="folder of photographs, a folder a class; default: made ones")
+    parser.add_argument("--images", help="photographs for the pipeline, a folder a class; default: made ones")
     parser.add_argument(
         "--torch-python",
         default=sys.executable,
