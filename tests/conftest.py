@@ -1,6 +1,7 @@
 """What every test starts from."""
 
 import logging
+import signal
 
 import pytest
 
@@ -11,6 +12,14 @@ def user_cache_of_the_tests(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hangup_is_heard():
+    """The programs that are tested inherit no ignored SIGHUP, as they would from tests under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(autouse=True)
