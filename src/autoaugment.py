@@ -104,13 +104,12 @@ def get_augment(
 class AutoAugment:
     """The policy that was found for ImageNet: one of 25 pairs of operations, each with its probability."""
 
-    def __call__(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return uint8 pixels of the same shape (h, w, 3), read-only."""
-        image = Image.fromarray(pixels)
+    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Return an RGB image of the same size, maybe the same one."""
         for name, probability, level in IMAGENET[rng.integers(len(IMAGENET))]:
             if rng.random() < probability:
                 image = _apply(image, name, PAPER.get(name, 0) * level / 9, rng)
-        return np.asarray(image)
+        return image
 
 
 @dataclass(frozen=True)
@@ -126,21 +125,20 @@ class RandAugment:
         if not 0 <= self.m <= 10:
             raise UserError(f"randaugment's magnitude m goes from 0 to 10, full strength, not {self.m}")
 
-    def __call__(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return uint8 pixels of the same shape (h, w, 3), read-only."""
-        image = Image.fromarray(pixels)
+    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Return an RGB image of the same size, maybe the same one."""
         for _ in range(self.n):
             image = _apply_any(image, PAPER, self.m / 10, rng)
-        return np.asarray(image)
+        return image
 
 
 @dataclass(frozen=True)
 class TrivialAugment:
     """One operation of 14 at random, at a random strength of 31: TrivialAugment Wide."""
 
-    def __call__(self, pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return uint8 pixels of the same shape (h, w, 3), read-only."""
-        return np.asarray(_apply_any(Image.fromarray(pixels), WIDE, rng.integers(31) / 30, rng))
+    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Return an RGB image of the same size, maybe the same one."""
+        return _apply_any(image, WIDE, rng.integers(31) / 30, rng)
 
 
 AUGMENTS = {"autoaugment": AutoAugment, "randaugment": RandAugment, "trivialaugment": TrivialAugment}

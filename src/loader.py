@@ -115,13 +115,16 @@ class _Batches:
             pool.shutdown(cancel_futures=True)
 
     def _submit(self, pool: ThreadPoolExecutor, step: int):
-        images = np.zeros((self._batch_size, *self._transform.crop, 3), np.uint8)
+        images = np.empty((self._batch_size, 3, *self._transform.crop), np.float32)
         labels = np.full(self._batch_size, PADDING, np.int32)
 
         def fill(row: int, index: int, position: int) -> None:
             found = self._row(index, position)
-            if found is not None:
-                images[row], labels[row] = found
+            if found is None:
+                images[row] = 0
+            else:
+                pixels, labels[row] = found
+                normalise(pixels, self._mean, self._std, out=images[row])
 
         plan = zip(self.indices(step).tolist(), self._positions(step).tolist())
         return step, images, labels, [pool.submit(fill, row, *place) for row, place in enumerate(plan)]
@@ -129,7 +132,7 @@ class _Batches:
     def _collect(self, step: int, images: np.ndarray, labels: np.ndarray, rows: Iterable[Future]):
         for row in rows:
             row.result()
-        return step, normalise(images, self._mean, self._std), labels
+        return step, images, labels
 
 
 class TrainStream(_Batches):
@@ -250,7 +253,6 @@ class EvalBatches(_Batches):
         """Yield float32 images (B, 3, h, w) and int32 labels (B,). Raises `BadImageError`."""
         with closing(self._run(range(len(self)))) as batches:
             for _, images, labels in batches:
-                images[labels == PADDING] = 0
                 yield images, labels
 
     def indices(self, step: int) -> np.ndarray:

@@ -31,7 +31,7 @@ TRIES = 10  # draws of a box before giving up, as in TensorFlow, torchvision and
 MIN_RATIO = 0.05  # of `CentreCrop`: the smaller, the larger is the image of which the centre is shown
 LONGEST = 50  # aspect ratio above which `CentreCrop` first cuts off what it never shows
 
-PixelTransform = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # uint8 (h, w, 3) to the same
+Augment = Callable[[Image.Image, np.random.Generator], Image.Image]  # keeps the size
 
 
 class Transform(Protocol):
@@ -59,13 +59,13 @@ class RandomCrop:
                 "(train_resize_size)"
             )
 
-    def __call__(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        """Return a view of uint8 pixels (h, w, 3)."""
-        pixels = _resize(image, self.resize, self.interpolation)
+    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Return the crop."""
         (height, width), crop = self.resize, self.crop
-        top = rng.integers(height - crop[0] + 1)
-        left = rng.integers(width - crop[1] + 1)
-        return pixels[top : top + crop[0], left : left + crop[1]]
+        top = int(rng.integers(height - crop[0] + 1))
+        left = int(rng.integers(width - crop[1] + 1))
+        image = _resize(image, self.resize, self.interpolation)
+        return image.crop((left, top, left + crop[1], top + crop[0]))
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class RandomResizedCrop:
         if not 0 < self.crop_min <= 1:
             raise UserError(f"crop_min, a share of the area, is above 0 and at most 1, not {self.crop_min}")
 
-    def __call__(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        """Return uint8 pixels (h, w, 3)."""
+    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Return the part, resized."""
         box = self._box(image.width, image.height, rng)
         return _resize(image, self.crop, self.interpolation, box)
 
@@ -149,7 +149,7 @@ class TrainTransform:
 
     geometry: RandomCrop | RandomResizedCrop
     hflip: float = 0.5
-    augment: PixelTransform | None = None
+    augment: Augment | None = None
     erasing: RandomErasing | None = None
 
     @property
@@ -158,14 +158,14 @@ class TrainTransform:
         return self.geometry.crop
 
     def __call__(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        """Return uint8 pixels (h, w, 3), maybe a view or read-only."""
-        pixels = self.geometry(image, rng)
+        """Return uint8 pixels (h, w, 3), maybe read-only."""
+        image = self.geometry(image, rng)
         if rng.random() < self.hflip:
-            pixels = pixels[:, ::-1]
-        for change in (self.augment, self.erasing):
-            if change is not None:
-                pixels = change(pixels, rng)
-        return pixels
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if self.augment is not None:
+            image = self.augment(image, rng)
+        pixels = np.asarray(image)
+        return pixels if self.erasing is None else self.erasing(pixels, rng)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Resize:
 
     def __call__(self, image: Image.Image, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return uint8 pixels (h, w, 3)."""
-        return _resize(image, self.crop, self.interpolation)
+        return np.asarray(_resize(image, self.crop, self.interpolation))
 
 
 @dataclass(frozen=True)
@@ -216,22 +216,26 @@ class CentreCrop:
         return np.asarray(image.crop(_centre_box(width, height, self.crop[1], self.crop[0])))
 
 
-def normalise(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+def normalise(
+    pixels: np.ndarray, mean: Sequence[float], std: Sequence[float], out: np.ndarray | None = None
+) -> np.ndarray:
     """Return `(pixels - mean) / std` in the layout of the network.
 
     Args:
-        pixels: uint8, shape (N, H, W, 3).
+        pixels: uint8, shape (..., H, W, 3).
         mean: of red, green and blue, in the range of the pixels; 127.5 with `std` 127.5 maps 0..255 to -1..1.
         std: likewise, positive; see `check_statistics`.
+        out: where the result goes, by default a new array.
 
     Returns:
-        float32, shape (N, 3, H, W), contiguous.
+        float32, shape (..., 3, H, W), contiguous.
     """
-    scaled = np.empty((len(pixels), 3, *pixels.shape[1:3]), np.float32)
-    channels_first = pixels.transpose(0, 3, 1, 2)  # (N, H, W, 3) -> (N, 3, H, W)
-    np.subtract(channels_first, np.array(mean, np.float32).reshape(3, 1, 1), out=scaled)
-    scaled /= np.array(std, np.float32).reshape(3, 1, 1)
-    return scaled
+    if out is None:
+        out = np.empty((*pixels.shape[:-3], 3, *pixels.shape[-3:-1]), np.float32)
+    values = np.moveaxis(pixels.astype(np.float32), -1, -3)  # (..., H, W, 3) -> (..., 3, H, W)
+    np.subtract(values, np.array(mean, np.float32).reshape(3, 1, 1), out=out)
+    out /= np.array(std, np.float32).reshape(3, 1, 1)
+    return out
 
 
 def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
@@ -243,8 +247,8 @@ def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
         )
 
 
-def _resize(image: Image.Image, size: tuple[int, int], interpolation: str, box=None) -> np.ndarray:
-    return np.asarray(image.resize((size[1], size[0]), INTERPOLATIONS[interpolation], box))
+def _resize(image: Image.Image, size: tuple[int, int], interpolation: str, box=None) -> Image.Image:
+    return image.resize((size[1], size[0]), INTERPOLATIONS[interpolation], box)
 
 
 def _sides(area: float, log_ratio: float, rng: np.random.Generator) -> tuple[int, int]:

@@ -30,7 +30,8 @@ def operated(name, value, pixels=None):
 
 
 def results(augment, seeds):
-    return [augment(picture(), np.random.default_rng(seed)).tobytes() for seed in seeds]
+    image = Image.fromarray(picture())
+    return [augment(image, np.random.default_rng(seed)).tobytes() for seed in seeds]
 
 
 @pytest.fixture
@@ -50,9 +51,9 @@ def applied(monkeypatch):
 
 
 def run(augment, count):
-    pixels, rng = np.zeros((2, 3, 3), np.uint8), np.random.default_rng(0)
+    image, rng = Image.new("RGB", (3, 2)), np.random.default_rng(0)
     for _ in range(count):
-        augment(pixels, rng)
+        augment(image, rng)
 
 
 def assert_even(counts, kinds):
@@ -103,22 +104,13 @@ def test_global_generators_are_neither_used_nor_changed(augment):
 
 @each
 @pytest.mark.parametrize("shape", [(1, 1), (5, 300), (300, 5), (32, 32)])
-def test_shape_and_type_are_kept(augment, shape):
-    pixels = picture(*shape)
-    kept = pixels.copy()
+def test_size_and_mode_are_kept(augment, shape):
+    image = Image.fromarray(picture(*shape))
     for seed in range(60):
-        found = augment(pixels, np.random.default_rng(seed))
-        assert found.shape == (*shape, 3)
-        assert found.dtype == np.uint8
-    assert np.array_equal(pixels, kept)
-
-
-@each
-def test_a_flipped_view_is_seen_as_it_looks(augment):
-    pixels = picture()[:, ::-1]
-    for seed in range(20):
-        first, second = (augment(p, np.random.default_rng(seed)) for p in (pixels, pixels.copy()))
-        assert np.array_equal(first, second)
+        found = augment(image, np.random.default_rng(seed))
+        assert found.size == image.size
+        assert found.mode == "RGB"
+    assert np.array_equal(image, picture(*shape))
 
 
 @each
@@ -171,7 +163,8 @@ def test_randaugments_magnitude_0_only_stretches_the_histogram():
     pixels[0, 0], pixels[0, 1] = 255, 250  # a threshold of 255 would invert white
     pixels[:, 2:] = np.clip(pixels[:, 2:], 10, 240)
     rng = np.random.default_rng(0)
-    found = Counter(RandAugment(n=1, m=0)(pixels, rng).tobytes() for _ in range(1500))
+    image = Image.fromarray(pixels)
+    found = Counter(RandAugment(n=1, m=0)(image, rng).tobytes() for _ in range(1500))
     expected = {operated(name, 0, pixels).tobytes() for name in ("AutoContrast", "Equalize")}
     assert set(found) == expected | {pixels.tobytes()}
     assert abs(found[pixels.tobytes()] / 1500 - 12 / 14) < 0.04

@@ -88,13 +88,15 @@ def test_any_step_can_be_made_again_alone(mixes):
 
 
 def test_an_image_is_augmented_anew_in_each_pass():
-    train = stream(noise_images(1), batch_size=8, transform=RandomCrop(resize=(90, 90), crop=(5, 6)))
+    train = stream(
+        noise_images(1), batch_size=8, transform=TrainTransform(RandomCrop(resize=(90, 90), crop=(5, 6)))
+    )
     images, _ = train.batch(0)
     assert len({image.tobytes() for image in images}) == 8
 
 
 def test_another_seed_augments_differently():
-    transform = RandomCrop(resize=(90, 90), crop=(5, 6))
+    transform = TrainTransform(RandomCrop(resize=(90, 90), crop=(5, 6)))
     first, second = (stream(noise_images(1), seed=seed, transform=transform).batch(0)[0] for seed in (0, 1))
     assert not np.array_equal(first, second)
 

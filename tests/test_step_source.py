@@ -9,13 +9,13 @@ from src.errors import UserError
 from src.image_folder import ImageFolder
 from src.loader import TrainStream
 from src.step_source import StepSource, as_dataset
-from src.transforms import RandomCrop
+from src.transforms import RandomCrop, TrainTransform
 
 
 def stream_of(root):
     return TrainStream(
         ImageFolder(root),
-        RandomCrop(resize=(10, 12), crop=(8, 9)),
+        TrainTransform(RandomCrop(resize=(10, 12), crop=(8, 9))),
         batch_size=4,
         seed=1,
         class_num=3,

@@ -106,7 +106,7 @@ def test_crops_are_uniform_over_all_places_and_never_elsewhere():
     rng = np.random.default_rng(0)
     counts = np.zeros((2, 4), int)
     for _ in range(4000):
-        found = crop(image, rng)
+        found = np.asarray(crop(image, rng))
         top, left = found[0, 0, :2]
         assert np.array_equal(found, np.asarray(image)[top : top + 5, left : left + 6])
         counts[top, left] += 1
@@ -151,9 +151,9 @@ def test_the_draws_of_crop_and_flip_are_those_of_earlier_runs():
 def test_augmentation_follows_the_flip_and_erasing_comes_last():
     calls = []
 
-    def augment(pixels, rng):
-        calls.append(("augment", pixels, rng))
-        return pixels + 1
+    def augment(image, rng):
+        calls.append(("augment", image, rng))
+        return Image.fromarray(np.asarray(image) + 1)
 
     def erasing(pixels, rng):
         calls.append(("erasing", pixels, rng))
@@ -243,7 +243,7 @@ def test_extreme_images_give_the_size_and_the_colour(size):
         RandomCrop(resize=(10, 10), crop=(8, 9)),
         RandomResizedCrop(crop=(8, 9), crop_min=0.08),
     ):
-        found = transform(image, rng)
+        found = np.asarray(transform(image, rng))
         assert found.shape == (*transform.crop, 3)
         assert (found == (10, 20, 30)).all()
 
@@ -401,6 +401,15 @@ def test_normalising_puts_channels_first_and_treats_each_by_its_own_values():
     assert found.dtype == np.float32
     assert found.flags.c_contiguous
     assert np.allclose(found, ((pixels - mean) / std).transpose(0, 3, 1, 2), atol=1e-6)
+
+
+def test_normalising_rounds_once_in_each_of_its_two_operations():
+    """What earlier runs computed, to the last bit; a product with 1 / std would differ."""
+    pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 256, 3)
+    mean, std = np.float32([123.675, 116.28, 103.53]), np.float32([58.395, 57.12, 57.375])
+    out = np.empty((3, 1, 256), np.float32)
+    assert normalise(pixels, mean, std, out=out) is out
+    assert np.array_equal(out[:, 0], ((np.float32(range(256))[:, None] - mean) / std).T)
 
 
 @pytest.mark.parametrize(("mean", "std"), [((0, 0), (1, 1, 1)), ((0, 0, 0), (1,)), ((0, 0, 0), (1, 0, 1))])
