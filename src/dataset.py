@@ -16,6 +16,7 @@ from src.errors import UserError
 from src.few_shot import select_few_shot
 from src.image_folder import ImageFolder, eval_folder, train_folder
 from src.loader import EvalBatches, TrainStream
+from src.photo import Photo
 from src.recipe import Recipe
 from src.transforms import CentreCrop, RandomCrop, RandomErasing, RandomResizedCrop, Resize, TrainTransform
 
@@ -28,7 +29,7 @@ def open_train(cfg) -> ImageFolder | Cifar:
     name = _format(cfg, cfg.dataset_path)
     if name == "imagefolder":
         folder = train_folder(cfg.dataset_path)
-        samples = ImageFolder(folder)
+        samples = ImageFolder(folder, read=Photo)
     else:
         folder = Path(cfg.dataset_path)
         samples = Cifar(folder, name=name, train=True, label=cfg.cifar100_label)

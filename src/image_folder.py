@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 from PIL import Image
@@ -17,6 +18,7 @@ from PIL import Image
 from src.class_map import check_class_order
 from src.errors import MissingDataError, UserError
 from src.image_io import EXTENSIONS, BadImageError, decode_image, image_size
+from src.photo import Photo
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +40,21 @@ class ImageFolder:
         names: paths relative to the root, with `/`.
     """
 
-    def __init__(self, root: str | os.PathLike[str], class_names: Sequence[str] | None = None):
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        class_names: Sequence[str] | None = None,
+        read: Callable[[Path], Image.Image | Photo] = decode_image,
+    ):
         """List the images.
 
         Args:
             root: folder that holds one folder for each class; nested folders and links in them are followed.
             class_names: the classes of a checkpoint. Labels then follow them, and a class without images is
                 only a warning. Without it every class folder must hold an image.
+            read: how a file becomes an image.
         """
-        self.root = Path(root)
+        self.root, self._read = Path(root), read
         folders = _class_folders(self.root)
         self.class_names = tuple(folders if class_names is None else class_names)
         label_of = {name: label for label, name in enumerate(self.class_names)}
@@ -78,9 +86,9 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self.names)
 
-    def image(self, index: int) -> Image.Image:
-        """Decode one image to RGB. Raises `BadImageError`."""
-        return decode_image(self.root / self.names[index])
+    def image(self, index: int) -> Image.Image | Photo:
+        """Return one image, by default decoded to RGB. Raises `BadImageError`."""
+        return self._read(self.root / self.names[index])
 
     def typical_size(self) -> tuple[int, int]:
         """Median height and width of up to 100 evenly spread images, from their headers."""

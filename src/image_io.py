@@ -1,8 +1,7 @@
 """Decode any image file to RGB, or say which file is broken and why.
 
 Pillow decodes, because it reports a damaged file as an exception and its resize is the one of published
-accuracies. EXIF orientation is ignored, as in the published input pipelines. Pillow's `draft` mode is not
-used, because it changes pixels.
+accuracies. EXIF orientation is ignored, as in the published input pipelines.
 """
 
 from __future__ import annotations
@@ -45,22 +44,29 @@ def decode_image(source: Source) -> Image.Image:
     Raises:
         BadImageError: the file is missing, truncated, too large to be honest, or no image of a known format.
     """
-    with _opened(source) as image:
-        return _to_rgb(image)
+    with opened(source) as image:
+        return to_rgb(image)
 
 
 def image_size(source: Source) -> tuple[int, int]:
     """Return (height, width) from the header. Raises `BadImageError` like `decode_image`."""
-    with _opened(source) as image:
+    with opened(source) as image:
         return image.height, image.width
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[Image.Image]:
-    """Open an image; whatever goes wrong in the body of `with` becomes a `BadImageError`."""
+def opened(source: Source, content: bytes | None = None) -> Iterator[Image.Image]:
+    """Open an image; whatever goes wrong in the body of `with` becomes a `BadImageError`.
+
+    Args:
+        source: as of `decode_image`.
+        content: what the file holds, if it has been read.
+    """
+    if content is None and isinstance(source, bytes):
+        content = source
     try:
-        if isinstance(source, bytes):
-            file, size = io.BytesIO(source), len(source)
+        if content is not None:
+            file, size = io.BytesIO(content), len(content)
         else:
             file = open_regular(source)
             size = os.fstat(file.fileno()).st_size
@@ -89,7 +95,8 @@ def _reason(error: Exception) -> str:
     return repr(error)
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Return an opened image as RGB. Raises any exception, see `opened`."""
     if image.mode == "F":
         raise ValueError("floating-point pixels have no fixed range, save it with 8 bits")
     if image.mode == "I" and image.format not in ("PNG", "PPM"):  # theirs holds 16 bits

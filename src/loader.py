@@ -21,6 +21,7 @@ from PIL import Image
 from src.errors import UserError
 from src.image_io import BadImageError
 from src.mixup import cutmix, draw_lambda, mixup
+from src.photo import Photo
 from src.streams import AUGMENT, LAMBDA, SHUFFLE
 from src.transforms import Transform, check_statistics, normalise
 
@@ -39,8 +40,8 @@ class Samples(Protocol):
     def __len__(self) -> int:
         """Return the number of images."""
 
-    def image(self, index: int) -> Image.Image:
-        """Return an RGB image or raise `BadImageError`."""
+    def image(self, index: int) -> Image.Image | Photo:
+        """Return an RGB image or raise `BadImageError`, which a `Photo` may do when it is resized."""
 
 
 class _Batches:
@@ -84,13 +85,13 @@ class _Batches:
         first = step * self._batch_size * self._device_num + self._rank
         return first + self._device_num * np.arange(self._batch_size)
 
-    def _decode(self, index: int) -> Image.Image | None:
-        """Return an image, or nothing for a broken one that is to be skipped."""
+    def _pixels(self, index: int, rng: np.random.Generator | None) -> np.ndarray | None:
+        """Return an image, transformed, or nothing for a broken one that is to be skipped."""
         name = self._samples.names[index]
         if name in self.bad_images:
             return None
         try:
-            return self._samples.image(index)
+            return self._transform(self._samples.image(index), rng)
         except BadImageError as error:
             if not self._skip:
                 raise BadImageError(f"{error}, or set on_bad_image to skip") from error
@@ -216,10 +217,10 @@ class TrainStream(_Batches):
     def _row(self, index: int, position: int) -> tuple[np.ndarray, int]:
         place = np.searchsorted(self._chosen, index)
         for candidate in chain(self._chosen[place:], self._chosen[:place]):
-            image = self._decode(candidate)
-            if image is not None:
-                rng = np.random.default_rng((self._seed, AUGMENT, position))
-                return self._transform(image, rng), self._samples.labels[candidate]
+            rng = np.random.default_rng((self._seed, AUGMENT, position))
+            pixels = self._pixels(candidate, rng)
+            if pixels is not None:
+                return pixels, self._samples.labels[candidate]
         name, reason = next(iter(self.bad_images.items()))
         raise UserError(f"none of {len(self._chosen)} training images can be read, such as {name}: {reason}")
 
@@ -261,5 +262,5 @@ class EvalBatches(_Batches):
         return np.where(positions < len(self._samples), positions, PADDING)
 
     def _row(self, index: int, position: int) -> tuple[np.ndarray, int] | None:
-        image = None if index == PADDING else self._decode(index)
-        return None if image is None else (self._transform(image, None), self._samples.labels[index])
+        pixels = None if index == PADDING else self._pixels(index, None)
+        return None if pixels is None else (pixels, self._samples.labels[index])

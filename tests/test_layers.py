@@ -15,7 +15,7 @@ PURE = {  # no MindSpore
     "model_utils.launching", "model_utils.local_adapter", "model_utils.moxing_adapter", "model_utils.once",
     "model_utils.processes", "model_utils.rank_table", "model_utils.schema", "model_utils.transfer",
     "model_utils.values", "npz_file", "npz_map", "onnx_bit", "onnx_builder", "onnx_graph", "onnx_vit",
-    "param_rules", "preprocessor", "progress", "recipe", "record", "resume", "run_folder",
+    "param_rules", "photo", "preprocessor", "progress", "recipe", "record", "resume", "run_folder",
     "safetensors_format", "sidecar", "signals", "streams", "transforms", "user_cache", "user_files",
     "vit_hyperrule", "vit_map", "weight_file",
 }  # fmt: skip

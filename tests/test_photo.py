@@ -1,0 +1,107 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from src.image_io import BadImageError, decode_image
+from src.photo import Photo, cut_below
+
+BOXES = [(0, 0, 97, 131), (3, 5, 60, 17), (0, 0, 97, 1), (90, 60, 97, 90), (10, 100, 40, 131)]
+KINDS = {
+    "4:2:0": {"subsampling": "4:2:0"},
+    "4:2:2": {"subsampling": "4:2:2"},
+    "4:4:4": {"subsampling": "4:4:4"},
+    "progressive": {"progressive": True},
+    "restarts": {"restart_marker_blocks": 3},
+    "comment": {"comment": b"a" * 5000, "exif": Image.Exif()},
+}
+
+
+def picture(mode="RGB", size=(97, 131)):
+    """Colours that change quickly, so that the smoothing of colours is seen."""
+    noise = np.random.default_rng(0).integers(0, 256, (size[1] // 2, size[0] // 2, 3), np.uint8)
+    return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).convert(mode)
+
+
+def encoded(image, form="JPEG", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("resample", [Image.Resampling.NEAREST, Image.Resampling.LANCZOS])
+def test_a_part_has_the_pixels_that_it_has_in_the_whole_image(kind, mode, resample):
+    content = encoded(picture(mode), **KINDS[kind])
+    whole = Image.open(io.BytesIO(content)).convert("RGB")
+    for box in BOXES:
+        for size in ((20, 30), (150, 140)):
+            found = Photo(content).resize(size, resample, box)
+            assert np.array_equal(found, whole.resize(size, resample, box))
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "GIF", "BMP", "TIFF", "MPO"])
+def test_other_formats_give_their_part_too(form):
+    content = encoded(picture(), form)
+    expected = decode_image(content).resize((20, 30), Image.Resampling.BILINEAR, BOXES[1])
+    assert np.array_equal(Photo(content).resize((20, 30), Image.Resampling.BILINEAR, BOXES[1]), expected)
+
+
+def test_without_a_box_it_is_the_whole_image():
+    content = encoded(picture())
+    photo = Photo(content)
+    assert (photo.width, photo.height) == (97, 131)
+    expected = decode_image(content).resize((20, 30), Image.Resampling.BILINEAR)
+    assert np.array_equal(photo.resize((20, 30), Image.Resampling.BILINEAR), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rows", "bound"), [(1, 32), (17, 48), (100, 128)])
+def test_the_header_promises_little_more_than_the_rows(kind, rows, bound):
+    content = encoded(picture(), **KINDS[kind])
+    cut = cut_below(content, rows)
+    assert len(cut) == len(content)
+    assert rows <= Image.open(io.BytesIO(cut)).height <= bound
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xd8", b"\xff\xd8\xff\xc0", b"\xff\xd8" + bytes(50), b"GIF89a" * 9]
+)
+def test_what_is_no_jpeg_stays_as_it_is(content):
+    assert cut_below(content, 10) == content
+
+
+def test_a_file_that_ends_too_early_is_found_whatever_part_is_shown(tmp_path):
+    content = encoded(picture())
+    path = tmp_path / "short.jpg"
+    for missing in (1, 2, 10, 2000):
+        path.write_bytes(content[:-missing])
+        photo = Photo(path)
+        with pytest.raises(BadImageError, match=r"short\.jpg: image file is truncated"):
+            photo.resize((5, 4), Image.Resampling.BILINEAR, (0, 0, 10, 10))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_is_refused_when_the_whole_image_is_and_only_then(kind):
+    content, rng = encoded(picture(), **KINDS[kind]), np.random.default_rng(0)
+    verdicts = set()
+    for _ in range(150):
+        damaged = bytearray(content)
+        place = rng.integers(len(content) // 2, len(content) - 2)
+        damaged[place : place + 2] = 0xFF, rng.integers(0xC0, 0xFF)
+        verdicts.add((is_read(decode_image, damaged), is_read(part, damaged)))
+    assert verdicts == {(True, True), (False, False)}
+
+
+def part(content):
+    Photo(content).resize((5, 4), Image.Resampling.BILINEAR, (0, 0, 20, 10))
+
+
+def is_read(read, content):
+    try:
+        read(bytes(content))
+    except BadImageError:
+        return False
+    return True
