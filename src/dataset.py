@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ def open_train(cfg) -> ImageFolder | Cifar:
     name = _format(cfg, cfg.dataset_path)
     if name == "imagefolder":
         folder = train_folder(cfg.dataset_path)
-        samples = ImageFolder(folder, read=Photo)
+        samples = ImageFolder(folder, read=partial(Photo, reduced=cfg.reduced_decoding))
     else:
         folder = Path(cfg.dataset_path)
         samples = Cifar(folder, name=name, train=True, label=cfg.cifar100_label)

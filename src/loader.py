@@ -253,8 +253,7 @@ class EvalBatches(_Batches):
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield float32 images (B, 3, h, w) and int32 labels (B,). Raises `BadImageError`."""
         with closing(self._run(range(len(self)))) as batches:
-            for _, images, labels in batches:
-                yield images, labels
+            yield from ((images, labels) for _, images, labels in batches)
 
     def indices(self, step: int) -> np.ndarray:
         """Return the samples of one step of this rank, shape (B,); -1 is padding."""

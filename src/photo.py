@@ -2,6 +2,10 @@
 
 A JPEG is decoded from the top, and what lies below the part is left out: the decoder is told that the image
 ends there. The pixels of the part stay what they are.
+
+Of a JPEG that is much larger than what is asked for, the finest detail can be left out, too: libjpeg then
+gives the image at 1/2, 1/4 or 1/8 of its size, each pixel in the place of the square that it stands for. This
+is done as far as the part keeps as many pixels as the result has.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from src.image_io import BadImageError, Source, opened, to_rgb
 
 START, END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG
 FRAMES = (0xC0, 0xC1, 0xC2)  # the headers of sequential and progressive JPEGs, coded by Huffman
+FACTORS = (8, 4, 2)
 STANDALONE = (0x00, 0x01, *range(0xD0, 0xDB), 0xFF)  # what no length follows, and the scan, where headers end
 REACH = 3  # a filter sees so many pixels, of image or result, beside the part; Lanczos, the others fewer
 
@@ -26,16 +31,17 @@ class Photo:
         height: in pixels.
     """
 
-    def __init__(self, source: Source):
+    def __init__(self, source: Source, *, reduced: bool = False):
         """Read a file and its header.
 
         Args:
             source: path of the file, or its content.
+            reduced: decode a JPEG at a reduced size where that suffices, which changes its pixels a little.
 
         Raises:
             BadImageError: see `decode_image`.
         """
-        self._source = source
+        self._source, self._reduced = source, reduced
         with opened(source) as image:
             self.width, self.height = image.size
             image.fp.seek(0)
@@ -55,19 +61,23 @@ class Photo:
             BadImageError: see `decode_image`.
         """
         box = box or (0, 0, self.width, self.height)
+        shrinking = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1])
+        factor = next((f for f in FACTORS if f <= shrinking), 1) if self._reduced else 1
         rows = math.ceil(box[3] + REACH * max(1, (box[3] - box[1]) / size[1]))
         content = cut_below(self._content, rows)
         try:
-            image = self._decoded(content)
+            image, factor = self._decoded(content, factor)
         except BadImageError:
             if content is self._content:
                 raise
-            image = self._decoded(self._content)  # what can be read as a whole is not broken
-        return image.resize(size, resample, box)
+            image, factor = self._decoded(self._content, factor)  # what can be read as a whole is not broken
+        return image.resize(size, resample, tuple(edge / factor for edge in box))
 
-    def _decoded(self, content: bytes) -> Image.Image:
+    def _decoded(self, content: bytes, factor: int) -> tuple[Image.Image, int]:
+        """Return the image at 1 / `factor` of its size, or as it is, and what its sides were divided by."""
         with opened(self._source, content) as image:
-            return to_rgb(image)
+            reduced = factor > 1 and image.draft(None, (image.width // factor, image.height // factor))
+            return to_rgb(image), factor if reduced else 1
 
 
 def cut_below(content: bytes, rows: int) -> bytes:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from PIL import Image
 from support import colour_folder
 
 from src import dataset
@@ -19,6 +20,20 @@ def test_a_set_of_few_examples_is_small_for_the_hyperrule(tmp_path):
     indices = dataset.few_shot(cfg, samples)
     assert np.bincount(samples.labels[indices]).tolist() == [2, 2, 2]
     assert dataset.few_shot(config(dataset_path=root), samples) is None
+
+
+def test_reduced_decoding_is_for_training_alone_and_can_be_switched_off(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
+    photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
+    for place in ("train/a", "train/b", "val/a", "val/b"):
+        (tmp_path / place).mkdir(parents=True)
+        photo.save(tmp_path / place / "1.jpg")
+    full = np.asarray(Image.open(tmp_path / "val/a/1.jpg").resize((50, 40), Image.Resampling.BILINEAR))
+    for reduced in (False, True):
+        cfg = config(dataset_path=tmp_path, reduced_decoding=reduced)
+        train, evaluation = dataset.open_train(cfg).image(0), dataset.open_eval(cfg, None).image(0)
+        assert np.array_equal(train.resize((50, 40), Image.Resampling.BILINEAR), full) == (not reduced)
+        assert np.array_equal(evaluation.resize((50, 40), Image.Resampling.BILINEAR), full)
 
 
 def test_two_augmentations_at_once_are_refused(tmp_path):

@@ -105,3 +105,58 @@ def is_read(read, content):
     except BadImageError:
         return False
     return True
+
+
+def landscape(size):
+    """Soft forms of a few pixels, in which a shift is seen."""
+    noise = np.random.default_rng(1).integers(0, 256, (size[1] // 16, size[0] // 16, 3), np.uint8)
+    return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC)
+
+
+REDUCED = [  # image, part, result, and at what share of its size the image is decoded
+    ((601, 403), None, (300, 201), 2),
+    ((601, 403), None, (301, 200), 1),
+    ((600, 400), (31, 17, 531, 389), (224, 150), 2),
+    ((603, 405), (100, 101, 603, 405), (100, 76), 4),
+    ((597, 397), (0, 0, 597, 397), (60, 48), 8),
+    ((600, 400), (50, 60, 300, 310), (224, 224), 1),
+    ((601, 401), (1, 1, 600, 200), (290, 20), 2),
+]
+
+
+@pytest.mark.parametrize(("size", "box", "result", "factor"), REDUCED)
+@pytest.mark.parametrize("kind", ["4:2:0", "4:4:4", "progressive"])
+def test_reduced_decoding_is_nearly_full_decoding_and_shifts_nothing(size, box, result, factor, kind):
+    content = encoded(landscape(size), quality=95, **KINDS[kind])
+    full, reduced = (
+        np.asarray(Photo(content, reduced=reduced).resize(result, Image.Resampling.BILINEAR, box), float)
+        for reduced in (False, True)
+    )
+    assert np.array_equal(full, reduced) == (factor == 1)
+    difference = reduced - full
+    assert np.abs(difference).mean() < 1
+    for axis in (0, 1):
+        slope = np.gradient(full, axis=axis)
+        assert abs((difference * slope).sum() / (slope**2).sum()) < 0.01  # of a pixel of the result
+
+
+@pytest.mark.parametrize(("size", "box", "result", "factor"), REDUCED)
+def test_an_image_is_reduced_as_far_as_the_part_keeps_the_pixels_it_needs(
+    size, box, result, factor, monkeypatch
+):
+    decoded = []
+    resize = Image.Image.resize
+    content = encoded(landscape(size))
+    monkeypatch.setattr(
+        Image.Image, "resize", lambda image, *a: decoded.append(image.width) or resize(image, *a)
+    )
+    Photo(content, reduced=True).resize(result, Image.Resampling.BILINEAR, box)
+    assert decoded == [-(-size[0] // factor)]
+
+
+@pytest.mark.parametrize("form", ["PNG", "MPO"])
+def test_other_formats_are_reduced_where_they_can_be(form):
+    content = encoded(landscape((400, 300)), form)
+    expected = decode_image(content).resize((100, 60), Image.Resampling.BILINEAR)
+    found = Photo(content, reduced=True).resize((100, 60), Image.Resampling.BILINEAR)
+    assert np.abs(np.subtract(found, expected, dtype=float)).mean() < 1
