@@ -13,11 +13,13 @@ import numpy as np
 from src.autoaugment import AUGMENTS, get_augment
 from src.cifar import Cifar, detect_format
 from src.class_map import check_class_order
+from src.cpu_kernels.pixels import get_pixels
 from src.errors import UserError
 from src.few_shot import select_few_shot
 from src.image_folder import ImageFolder, eval_folder, train_folder
 from src.loader import EvalBatches, TrainStream
 from src.photo import Photo
+from src.pixels import PLAIN, Pixels
 from src.recipe import Recipe
 from src.transforms import CentreCrop, RandomCrop, RandomErasing, RandomResizedCrop, Resize, TrainTransform
 
@@ -91,9 +93,11 @@ def train_stream(
     cfg, samples, recipe: Recipe, *, indices, class_num: int, rank: int = 0, device_num: int = 1
 ) -> TrainStream:
     """Assemble the endless stream of training batches of this rank."""
+    pixels = get_pixels(cfg.cpu_kernels)
+    transform = _train_transform(cfg, recipe, pixels)
     return TrainStream(
         samples,
-        _train_transform(cfg, recipe),
+        transform,
         batch_size=cfg.batch_size,
         seed=cfg.seed,
         rank=rank,
@@ -106,14 +110,16 @@ def train_stream(
         std=recipe.image_std,
         num_workers=_workers(cfg.train_num_workers),
         on_bad_image=cfg.on_bad_image,
+        pixels=pixels,
     )
 
 
 def eval_batches(cfg, samples, how: Mapping, *, rank: int = 0, device_num: int = 1) -> EvalBatches:
     """Assemble the batches of an exact evaluation on this rank; `how` has the keys of `preprocessing`."""
+    pixels = get_pixels(cfg.cpu_kernels)
     return EvalBatches(
         samples,
-        eval_transform(how),
+        eval_transform(how, pixels),
         batch_size=min(cfg.eval_batch_size or cfg.batch_size // cfg.batch_split, len(samples)),
         rank=rank,
         device_num=device_num,
@@ -121,21 +127,24 @@ def eval_batches(cfg, samples, how: Mapping, *, rank: int = 0, device_num: int =
         std=how["image_std"],
         num_workers=_workers(cfg.eval_num_workers),
         on_bad_image=cfg.on_bad_image,
+        pixels=pixels,
     )
 
 
-def eval_transform(how: Mapping) -> Resize | CentreCrop:
+def eval_transform(how: Mapping, pixels: Pixels = PLAIN) -> Resize | CentreCrop:
     """The evaluation's transform; `eval_crop_ratio` 0 resizes straight to `eval_image_size`."""
     size, ratio, interpolation = (how[key] for key in ("eval_image_size", "eval_crop_ratio", "interpolation"))
-    return CentreCrop(tuple(size), ratio, interpolation) if ratio else Resize(tuple(size), interpolation)
+    if ratio:
+        return CentreCrop(tuple(size), ratio, interpolation, pixels)
+    return Resize(tuple(size), interpolation, pixels)
 
 
-def _train_transform(cfg, recipe: Recipe) -> TrainTransform:
+def _train_transform(cfg, recipe: Recipe, pixels: Pixels) -> TrainTransform:
     crop, interpolation = recipe.train_image_size, recipe.interpolation
     if recipe.crop_min:
-        geometry = RandomResizedCrop(crop, recipe.crop_min, interpolation)
+        geometry = RandomResizedCrop(crop, recipe.crop_min, interpolation, pixels)
     else:
-        geometry = RandomCrop(recipe.train_resize_size, crop, interpolation)
+        geometry = RandomCrop(recipe.train_resize_size, crop, interpolation, pixels)
     erasing = None
     if cfg.random_erasing:
         erasing = RandomErasing(cfg.random_erasing, recipe.image_mean, recipe.image_std)

@@ -24,9 +24,9 @@ from src.image_io import BadImageError
 from src.mindir_v1 import rewrite
 from src.network import describe
 from src.onnx_graph import build_onnx, write_onnx
+from src.pixels import PLAIN
 from src.sidecar import sidecar_path, write_sidecar
 from src.trained import Trained, open_trained
-from src.transforms import normalise
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ def _inputs(images: list, how: dict) -> np.ndarray:
     """The images as evaluation makes them, float32 of shape (N, 3, H, W)."""
     transform = dataset.eval_transform(how)
     pixels = np.stack([transform(image) for image in images])
-    return normalise(pixels, how["image_mean"], how["image_std"])
+    return PLAIN.normalise(pixels, how["image_mean"], how["image_std"])
 
 
 def _by_batches(run: Callable[[np.ndarray], np.ndarray], inputs: np.ndarray, batch: int) -> np.ndarray:

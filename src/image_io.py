@@ -54,6 +54,14 @@ def image_size(source: Source) -> tuple[int, int]:
         return image.height, image.width
 
 
+def read_content(source: Source) -> bytes:
+    """Return what a file holds. Raises `BadImageError` like `decode_image`."""
+    if isinstance(source, bytes):
+        return source
+    with _named(source), open_regular(source) as file:
+        return file.read()
+
+
 @contextmanager
 def opened(source: Source, content: bytes | None = None) -> Iterator[Image.Image]:
     """Open an image; whatever goes wrong in the body of `with` becomes a `BadImageError`.
@@ -64,7 +72,7 @@ def opened(source: Source, content: bytes | None = None) -> Iterator[Image.Image
     """
     if content is None and isinstance(source, bytes):
         content = source
-    try:
+    with _named(source):
         if content is not None:
             file, size = io.BytesIO(content), len(content)
         else:
@@ -80,6 +88,12 @@ def opened(source: Source, content: bytes | None = None) -> Iterator[Image.Image
                         f"its {width} x {height} pixels are none, or more than {MAX_SIDE} in a row"
                     )
                 yield image
+
+
+@contextmanager
+def _named(source: Source) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # on damaged data Pillow raises any type, from struct.error to KeyError
         name = f"of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
         raise BadImageError(f"cannot read image {name}: {_reason(error)}; repair or remove it") from error

@@ -20,14 +20,16 @@ from PIL import Image
 
 from src.errors import UserError
 from src.image_io import BadImageError
-from src.mixup import cutmix, draw_lambda, mixup
+from src.mixup import mix_batch
 from src.photo import Photo
+from src.pixels import PLAIN, Pixels
 from src.streams import AUGMENT, LAMBDA, SHUFFLE
-from src.transforms import Transform, check_statistics, normalise
+from src.transforms import Transform, check_statistics
 
 log = logging.getLogger(__name__)
 
 PREFETCH = 2  # whole batches that are decoded ahead
+ROWS = 8  # of a batch that a thread takes at once, at most
 PADDING = -1  # label, and index, of a row that holds no image
 
 
@@ -66,6 +68,7 @@ class _Batches:
         std: Sequence[float],
         num_workers: int,
         on_bad_image: str = "stop",
+        pixels: Pixels = PLAIN,
     ):
         if batch_size < 1 or num_workers < 1:
             raise UserError(f"batch_size and num_workers start at 1, not {batch_size} and {num_workers}")
@@ -78,7 +81,7 @@ class _Batches:
         self._lock = threading.Lock()
         self._samples, self._transform = samples, transform
         self._batch_size, self._rank, self._device_num = batch_size, rank, device_num
-        self._mean, self._std = mean, std
+        self._mean, self._std, self._operators = mean, std, pixels
         self._num_workers, self._skip = num_workers, on_bad_image == "skip"
 
     def _positions(self, step: int) -> np.ndarray:
@@ -119,20 +122,24 @@ class _Batches:
         images = np.empty((self._batch_size, 3, *self._transform.crop), np.float32)
         labels = np.full(self._batch_size, PADDING, np.int32)
 
-        def fill(row: int, index: int, position: int) -> None:
-            found = self._row(index, position)
-            if found is None:
-                images[row] = 0
-            else:
-                pixels, labels[row] = found
-                normalise(pixels, self._mean, self._std, out=images[row])
+        plan = list(zip(range(self._batch_size), self.indices(step).tolist(), self._positions(step).tolist()))
 
-        plan = zip(self.indices(step).tolist(), self._positions(step).tolist())
-        return step, images, labels, [pool.submit(fill, row, *place) for row, place in enumerate(plan)]
+        def fill(part: slice) -> None:
+            for row, index, position in plan[part]:
+                found = self._row(index, position)
+                if found is None:
+                    images[row] = 0
+                else:
+                    pixels, labels[row] = found
+                    self._operators.normalise(pixels, self._mean, self._std, out=images[row])
 
-    def _collect(self, step: int, images: np.ndarray, labels: np.ndarray, rows: Iterable[Future]):
-        for row in rows:
-            row.result()
+        length = max(1, min(ROWS, self._batch_size // self._num_workers))
+        parts = [slice(first, first + length) for first in range(0, self._batch_size, length)]
+        return step, images, labels, [pool.submit(fill, part) for part in parts]
+
+    def _collect(self, step: int, images: np.ndarray, labels: np.ndarray, parts: Iterable[Future]):
+        for part in parts:
+            part.result()
         return step, images, labels
 
 
@@ -167,7 +174,7 @@ class TrainStream(_Batches):
             cutmix: alpha of CutMix's. With both, each batch has one of the two, either equally often
                 (arXiv:2012.12877).
             **options: batch_size, rank, device_num, mean, std, num_workers, on_bad_image (`stop`, or `skip`:
-                the next image that can be read takes the place).
+                the next image that can be read takes the place), pixels (the operators that normalise).
         """
         super().__init__(samples, transform, **options)
         self._chosen = np.arange(len(samples)) if indices is None else np.sort(indices)
@@ -176,7 +183,7 @@ class TrainStream(_Batches):
             raise UserError(f"seed, mixup and cutmix must not be negative, not {seed}, {mixup} and {cutmix}")
         if highest >= class_num:
             raise UserError(f"class_num is {class_num}, but the data set has class {highest}; raise it")
-        self._seed, self._class_num, self._mixup, self._cutmix = seed, class_num, mixup, cutmix
+        self._seed, self._class_num, self._alphas = seed, class_num, (mixup, cutmix)
         self._order: tuple[int, np.ndarray] = (-1, self._chosen)
 
     def indices(self, step: int) -> np.ndarray:
@@ -204,8 +211,10 @@ class TrainStream(_Batches):
         """
         with closing(self._run(range(start_step, stop_step))) as batches:
             for step, images, labels in batches:
-                mixes = self._mixup or self._cutmix
-                yield self._mixed(step, images, labels) if mixes else (images, labels)
+                if any(self._alphas):
+                    rng = np.random.default_rng((self._seed, LAMBDA, step))  # the same on all ranks
+                    images, labels = mix_batch(images, labels, self._class_num, *self._alphas, rng)
+                yield images, labels
 
     def _pass(self, number: int) -> np.ndarray:
         known, order = self._order
@@ -223,21 +232,6 @@ class TrainStream(_Batches):
                 return pixels, self._samples.labels[candidate]
         name, reason = next(iter(self.bad_images.items()))
         raise UserError(f"none of {len(self._chosen)} training images can be read, such as {name}: {reason}")
-
-    def _mixed(self, step: int, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mix each row with the one half a batch on: the order is random already.
-
-        With an even batch on each of n devices the pairs are those of one device with n times the batch.
-        """
-        rng = np.random.default_rng((self._seed, LAMBDA, step))  # all ranks: one method, weight and box
-        cuts = self._cutmix and (not self._mixup or rng.random() < 0.5)
-        lam = draw_lambda(self._cutmix if cuts else self._mixup, rng)
-        partners = np.roll(np.arange(len(images)), -(len(images) // 2))
-        one_hot = np.zeros((len(labels), self._class_num), np.float32)
-        one_hot[np.arange(len(labels)), labels] = 1
-        if cuts:
-            return cutmix(images, one_hot, lam, partners, rng)
-        return mixup(images, one_hot, lam, partners)
 
 
 class EvalBatches(_Batches):

@@ -15,6 +15,39 @@ def draw_lambda(alpha: float, rng: np.random.Generator) -> float:
     return float(rng.beta(alpha, alpha)) if alpha else 1.0
 
 
+def mix_batch(
+    images: np.ndarray,
+    labels: np.ndarray,
+    class_num: int,
+    mixup_alpha: float,
+    cutmix_alpha: float,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mix each row with the one half a batch on: the order is random already.
+
+    With an even batch on each of n devices the pairs are those of one device with n times the batch.
+
+    Args:
+        images: float32 of shape (N, 3, h, w); not modified.
+        labels: int32 of shape (N,).
+        class_num: K, the width of the soft labels.
+        mixup_alpha: of mixup's Beta distribution, 0 for none.
+        cutmix_alpha: of CutMix's. With both it is one of the two, either equally often (arXiv:2012.12877).
+        rng: draws the method, the weight and the box.
+
+    Returns:
+        Images, and float32 distributions (N, K).
+    """
+    cuts = cutmix_alpha and (not mixup_alpha or rng.random() < 0.5)
+    lam = draw_lambda(cutmix_alpha if cuts else mixup_alpha, rng)
+    partners = np.roll(np.arange(len(images)), -(len(images) // 2))
+    one_hot = np.zeros((len(labels), class_num), np.float32)
+    one_hot[np.arange(len(labels)), labels] = 1
+    if cuts:
+        return cutmix(images, one_hot, lam, partners, rng)
+    return mixup(images, one_hot, lam, partners)
+
+
 def mixup(
     images: np.ndarray, labels: np.ndarray, lam: float, partners: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

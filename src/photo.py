@@ -11,20 +11,24 @@ is done as far as the part keeps as many pixels as the result has.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from PIL import Image
 
-from src.image_io import BadImageError, Source, opened, to_rgb
+from src.image_io import BadImageError, Source, opened, read_content, to_rgb
+from src.pixels import Box
 
 START, END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG
 FRAMES = (0xC0, 0xC1, 0xC2)  # the headers of sequential and progressive JPEGs, coded by Huffman
 FACTORS = (8, 4, 2)
 STANDALONE = (0x00, 0x01, *range(0xD0, 0xDB), 0xFF)  # what no length follows, and the scan, where headers end
+GIANT = 2**26  # pixels from which Pillow may refuse an image as a decompression bomb
+SMOOTHED = 2  # rows further down that colours of half the size are smoothed with
 REACH = 3  # a filter sees so many pixels, of image or result, beside the part; Lanczos, the others fewer
 
 
 class Photo:
-    """Looks like a Pillow image that can only be resized.
+    """A file that is decoded when it is known which part of it is shown, and how large.
 
     Attributes:
         width: in pixels.
@@ -42,36 +46,39 @@ class Photo:
             BadImageError: see `decode_image`.
         """
         self._source, self._reduced = source, reduced
-        with opened(source) as image:
-            self.width, self.height = image.size
-            image.fp.seek(0)
-            self._content = image.fp.read()
+        self._content = read_content(source)
+        self._frame = _find_frame(self._content)
+        if self._frame:
+            self.width, self.height = self._frame.width, self._frame.height
+        else:
+            with opened(source, self._content) as image:
+                self.width, self.height = image.size
 
-    def resize(
-        self, size: tuple[int, int], resample: int, box: tuple[float, float, float, float] | None = None
-    ) -> Image.Image:
-        """Return a part as an RGB image.
+    def part(self, size: tuple[int, int], box: Box | None = None) -> tuple[Image.Image, Box]:
+        """Decode what resizing a part of the image needs.
 
         Args:
-            size: (width, height) of the result.
-            resample: Pillow's filter.
+            size: (height, width) that it will be resized to, by any of Pillow's filters.
             box: left, top, right and bottom of the part, by default all.
+
+        Returns:
+            An RGB image, and where the part is in it.
 
         Raises:
             BadImageError: see `decode_image`.
         """
         box = box or (0, 0, self.width, self.height)
-        shrinking = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1])
+        shrinking = min((box[2] - box[0]) / size[1], (box[3] - box[1]) / size[0])
         factor = next((f for f in FACTORS if f <= shrinking), 1) if self._reduced else 1
-        rows = math.ceil(box[3] + REACH * max(1, (box[3] - box[1]) / size[1]))
-        content = cut_below(self._content, rows)
+        rows = math.ceil(box[3] + REACH * max(1, (box[3] - box[1]) / size[0]))
+        content = self._frame.cut_below(self._content, rows) if self._frame else self._content
         try:
             image, factor = self._decoded(content, factor)
         except BadImageError:
             if content is self._content:
                 raise
             image, factor = self._decoded(self._content, factor)  # what can be read as a whole is not broken
-        return image.resize(size, resample, tuple(edge / factor for edge in box))
+        return image, tuple(edge / factor for edge in box)
 
     def _decoded(self, content: bytes, factor: int) -> tuple[Image.Image, int]:
         """Return the image at 1 / `factor` of its size, or as it is, and what its sides were divided by."""
@@ -80,24 +87,37 @@ class Photo:
             return to_rgb(image), factor if reduced else 1
 
 
-def cut_below(content: bytes, rows: int) -> bytes:
-    """Return the JPEG with a header that promises at least `rows` rows, and no more than it must.
+@dataclass(frozen=True)
+class _Frame:
+    """What the header of a JPEG says of its pixels, and where."""
 
-    The decoder skips what follows until the end of the file. A JPEG without an end, which is broken, or of a
-    rare kind, and anything else, stay as they are.
-    """
+    place: int  # of the height, two bytes
+    height: int
+    width: int
+    unit: int  # rows that are coded together
+
+    def cut_below(self, content: bytes, rows: int) -> bytes:
+        """Return the file with a header that promises at least `rows` rows, and no more than it must.
+
+        The decoder skips what follows until the end of the file.
+        """
+        kept = -(-(rows + SMOOTHED) // self.unit) * self.unit
+        if kept >= self.height:
+            return content
+        return content[: self.place] + kept.to_bytes(2, "big") + content[self.place + 2 :]
+
+
+def _find_frame(content: bytes) -> _Frame | None:
+    """Return None for what is no JPEG, or a rare kind, or a giant, or has no end, and so is broken."""
     place = len(START)
     if not (content.startswith(START) and content.endswith(END)):
-        return content
+        return None
     while place + 20 < len(content) and content[place] == 0xFF and content[place + 1] not in STANDALONE:
         length = int.from_bytes(content[place + 2 : place + 4], "big")
         if content[place + 1] in FRAMES:
             # length (2 bytes), bits (1), height (2), width (2), components (1), and 3 bytes for each of them
-            height = int.from_bytes(content[place + 5 : place + 7], "big")
-            unit = 8 * max(1, *(factors & 15 for factors in content[place + 11 : place + 2 + length : 3]))
-            kept = (-(-rows // unit) + 1) * unit  # one unit more: colours are smoothed into the next
-            if kept >= height:
-                break
-            return content[: place + 5] + kept.to_bytes(2, "big") + content[place + 7 :]
+            height, width = (int.from_bytes(content[place + i : place + i + 2], "big") for i in (5, 7))
+            rows = max([1, *(factors & 15 for factors in content[place + 11 : place + 2 + length : 3])])
+            return _Frame(place + 5, height, width, 8 * rows) if 0 < height * width < GIANT else None
         place += 2 + length
-    return content
+    return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from src.transforms import INTERPOLATIONS, MIN_STD
+from src.pixels import INTERPOLATIONS
+from src.transforms import MIN_STD
 
 MAX_SIDE = 16_384  # pixels
 

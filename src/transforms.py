@@ -2,8 +2,7 @@
 
 BiT's recipe (big_transfer, bit_pytorch/train.py): training resizes to a square, crops at random and flips;
 evaluation resizes straight to the crop. The usual recipe of ImageNet: training takes a random part of the
-image ("Inception crop"), evaluation the centre. Resizing is Pillow's, which averages over the source pixels
-when it shrinks; TensorFlow's without antialiasing, which the JAX and TF2 code uses, does not.
+image ("Inception crop"), evaluation the centre.
 
 Sizes are (height, width) in pixels.
 """
@@ -13,24 +12,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Union
 
 import numpy as np
 from PIL import Image
 
 from src.errors import UserError
+from src.photo import Photo
+from src.pixels import INTERPOLATIONS, PLAIN, Box, Pixels
 
-INTERPOLATIONS = {
-    "NEAREST": Image.Resampling.NEAREST,
-    "BILINEAR": Image.Resampling.BILINEAR,
-    "BICUBIC": Image.Resampling.BICUBIC,
-    "LANCZOS": Image.Resampling.LANCZOS,
-}
 MIN_STD = 1e-6  # of pixels 0..255; what is divided by less can exceed float32
 TRIES = 10  # draws of a box before giving up, as in TensorFlow, torchvision and timm
 MIN_RATIO = 0.05  # of `CentreCrop`: the smaller, the larger is the image of which the centre is shown
 LONGEST = 50  # aspect ratio above which `CentreCrop` first cuts off what it never shows
 
+Source = Union[Image.Image, Photo]
 Augment = Callable[[Image.Image, np.random.Generator], Image.Image]  # keeps the size
 
 
@@ -50,6 +46,7 @@ class RandomCrop:
     resize: tuple[int, int]
     crop: tuple[int, int]
     interpolation: str = "BILINEAR"
+    pixels: Pixels = PLAIN
 
     def __post_init__(self):
         _check_interpolation(self.interpolation)
@@ -59,13 +56,17 @@ class RandomCrop:
                 "(train_resize_size)"
             )
 
-    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Return the crop."""
+    def __call__(self, image: Source, rng: np.random.Generator) -> np.ndarray:
+        """Return a view of uint8 pixels (h, w, 3)."""
+        pixels = self.resized(image)
         (height, width), crop = self.resize, self.crop
-        top = int(rng.integers(height - crop[0] + 1))
-        left = int(rng.integers(width - crop[1] + 1))
-        image = _resize(image, self.resize, self.interpolation)
-        return image.crop((left, top, left + crop[1], top + crop[0]))
+        top = rng.integers(height - crop[0] + 1)
+        left = rng.integers(width - crop[1] + 1)
+        return pixels[top : top + crop[0], left : left + crop[1]]
+
+    def resized(self, image: Source) -> np.ndarray:
+        """Return the image before the crop, which is the same in each pass; uint8 (*resize, 3)."""
+        return _resize(self, image, self.resize)
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,16 @@ class RandomResizedCrop:
     crop: tuple[int, int]
     crop_min: float
     interpolation: str = "BILINEAR"
+    pixels: Pixels = PLAIN
 
     def __post_init__(self):
         _check_interpolation(self.interpolation)
         if not 0 < self.crop_min <= 1:
             raise UserError(f"crop_min, a share of the area, is above 0 and at most 1, not {self.crop_min}")
 
-    def __call__(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Return the part, resized."""
-        box = self._box(image.width, image.height, rng)
-        return _resize(image, self.crop, self.interpolation, box)
+    def __call__(self, image: Source, rng: np.random.Generator) -> np.ndarray:
+        """Return uint8 pixels (h, w, 3)."""
+        return _resize(self, image, self.crop, self._box(image.width, image.height, rng))
 
     def _box(self, width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         for _ in range(TRIES):
@@ -157,14 +158,16 @@ class TrainTransform:
         """The (height, width) of the result."""
         return self.geometry.crop
 
-    def __call__(self, image: Image.Image, rng: np.random.Generator) -> np.ndarray:
-        """Return uint8 pixels (h, w, 3), maybe read-only."""
-        image = self.geometry(image, rng)
-        if rng.random() < self.hflip:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    def __call__(self, image: Source, rng: np.random.Generator) -> np.ndarray:
+        """Return uint8 pixels (h, w, 3), maybe a view or read-only."""
+        pixels = self.geometry(image, rng)
+        flips = rng.random() < self.hflip
         if self.augment is not None:
-            image = self.augment(image, rng)
-        pixels = np.asarray(image)
+            shown = Image.fromarray(pixels)
+            shown = shown.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flips else shown
+            pixels = self.geometry.pixels.array(self.augment(shown, rng))
+        elif flips:
+            pixels = pixels[:, ::-1]
         return pixels if self.erasing is None else self.erasing(pixels, rng)
 
 
@@ -174,13 +177,14 @@ class Resize:
 
     crop: tuple[int, int]
     interpolation: str = "BILINEAR"
+    pixels: Pixels = PLAIN
 
     def __post_init__(self):
         _check_interpolation(self.interpolation)
 
-    def __call__(self, image: Image.Image, rng: np.random.Generator | None = None) -> np.ndarray:
+    def __call__(self, image: Source, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return uint8 pixels (h, w, 3)."""
-        return np.asarray(_resize(image, self.crop, self.interpolation))
+        return _resize(self, image, self.crop)
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,7 @@ class CentreCrop:
     crop: tuple[int, int]
     ratio: float
     interpolation: str = "BILINEAR"
+    pixels: Pixels = PLAIN
 
     def __post_init__(self):
         _check_interpolation(self.interpolation)
@@ -212,34 +217,12 @@ class CentreCrop:
             width = int(height * image.width / image.height)
         else:
             height = int(width * image.height / image.width)
-        image = image.resize((width, height), INTERPOLATIONS[self.interpolation])
-        return np.asarray(image.crop(_centre_box(width, height, self.crop[1], self.crop[0])))
-
-
-def normalise(
-    pixels: np.ndarray, mean: Sequence[float], std: Sequence[float], out: np.ndarray | None = None
-) -> np.ndarray:
-    """Return `(pixels - mean) / std` in the layout of the network.
-
-    Args:
-        pixels: uint8, shape (..., H, W, 3).
-        mean: of red, green and blue, in the range of the pixels; 127.5 with `std` 127.5 maps 0..255 to -1..1.
-        std: likewise, positive; see `check_statistics`.
-        out: where the result goes, by default a new array.
-
-    Returns:
-        float32, shape (..., 3, H, W), contiguous.
-    """
-    if out is None:
-        out = np.empty((*pixels.shape[:-3], 3, *pixels.shape[-3:-1]), np.float32)
-    values = np.moveaxis(pixels.astype(np.float32), -1, -3)  # (..., H, W, 3) -> (..., 3, H, W)
-    np.subtract(values, np.array(mean, np.float32).reshape(3, 1, 1), out=out)
-    out /= np.array(std, np.float32).reshape(3, 1, 1)
-    return out
+        left, top, right, bottom = _centre_box(width, height, self.crop[1], self.crop[0])
+        return self.pixels.resize(image, (height, width), self.interpolation)[top:bottom, left:right]
 
 
 def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Raise `UserError` unless `normalise` can use these values."""
+    """Raise `UserError` unless `Pixels.normalise` can use these values."""
     if len(mean) != 3 or len(std) != 3 or min(std) < MIN_STD:
         raise UserError(
             f"mean and std must be three values, std positive, from {MIN_STD} up, "
@@ -247,8 +230,12 @@ def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
         )
 
 
-def _resize(image: Image.Image, size: tuple[int, int], interpolation: str, box=None) -> Image.Image:
-    return image.resize((size[1], size[0]), INTERPOLATIONS[interpolation], box)
+def _resize(how, image: Source, size: tuple[int, int], box: Box | None = None) -> np.ndarray:
+    if isinstance(image, Photo):
+        image, box = image.part(size, box)
+    if box is None and image.size == size[::-1]:
+        return how.pixels.array(image)
+    return how.pixels.resize(image, size, how.interpolation, box)
 
 
 def _sides(area: float, log_ratio: float, rng: np.random.Generator) -> tuple[int, int]:

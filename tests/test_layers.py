@@ -9,15 +9,15 @@ SRC = Path(__file__).parents[1] / "src"
 
 PURE = {  # no MindSpore
     "array_io", "atomic", "autoaugment", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert",
-    "cpu_kernels.build", "curves", "dataset", "errors", "events_file", "export_place", "few_shot",
-    "image_folder", "image_io", "infer_result", "loader", "logging", "lr_generator", "metric",
-    "metrics_file", "mixup", "model_utils.archives", "model_utils.config", "model_utils.key",
-    "model_utils.launching", "model_utils.local_adapter", "model_utils.moxing_adapter", "model_utils.once",
-    "model_utils.processes", "model_utils.rank_table", "model_utils.schema", "model_utils.transfer",
-    "model_utils.values", "npz_file", "npz_map", "onnx_bit", "onnx_builder", "onnx_graph", "onnx_vit",
-    "param_rules", "photo", "preprocessor", "progress", "recipe", "record", "resume", "run_folder",
-    "safetensors_format", "sidecar", "signals", "streams", "transforms", "user_cache", "user_files",
-    "vit_hyperrule", "vit_map", "weight_file",
+    "cpu_kernels.build", "cpu_kernels.pixels", "curves", "dataset", "errors", "events_file",
+    "export_place", "few_shot", "image_folder", "image_io", "infer_result", "loader",
+    "logging", "lr_generator", "metric", "metrics_file", "mixup", "model_utils.archives",
+    "model_utils.config", "model_utils.key", "model_utils.launching", "model_utils.local_adapter",
+    "model_utils.moxing_adapter", "model_utils.once", "model_utils.processes", "model_utils.rank_table",
+    "model_utils.schema", "model_utils.transfer", "model_utils.values", "npz_file", "npz_map", "onnx_bit",
+    "onnx_builder", "onnx_graph", "onnx_vit", "param_rules", "photo", "pixels", "preprocessor",
+    "progress", "recipe", "record", "resume", "run_folder", "safetensors_format", "sidecar", "signals",
+    "streams", "transforms", "user_cache", "user_files", "vit_hyperrule", "vit_map", "weight_file",
 }  # fmt: skip
 CELLS = {
     "bit", "bit_operators", "callback", "checkpointing", "compile_cache", "cross_entropy", "dropout",

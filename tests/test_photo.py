@@ -5,7 +5,14 @@ import pytest
 from PIL import Image
 
 from src.image_io import BadImageError, decode_image
-from src.photo import Photo, cut_below
+from src.photo import Photo
+
+
+def resized(photo, size, resample, box=None):
+    """As the method of a Pillow image."""
+    image, part = photo.part(size[::-1], box)
+    return image.resize(size, resample, part)
+
 
 BOXES = [(0, 0, 97, 131), (3, 5, 60, 17), (0, 0, 97, 1), (90, 60, 97, 90), (10, 100, 40, 131)]
 KINDS = {
@@ -38,7 +45,7 @@ def test_a_part_has_the_pixels_that_it_has_in_the_whole_image(kind, mode, resamp
     whole = Image.open(io.BytesIO(content)).convert("RGB")
     for box in BOXES:
         for size in ((20, 30), (150, 140)):
-            found = Photo(content).resize(size, resample, box)
+            found = resized(Photo(content), size, resample, box)
             assert np.array_equal(found, whole.resize(size, resample, box))
 
 
@@ -46,7 +53,7 @@ def test_a_part_has_the_pixels_that_it_has_in_the_whole_image(kind, mode, resamp
 def test_other_formats_give_their_part_too(form):
     content = encoded(picture(), form)
     expected = decode_image(content).resize((20, 30), Image.Resampling.BILINEAR, BOXES[1])
-    assert np.array_equal(Photo(content).resize((20, 30), Image.Resampling.BILINEAR, BOXES[1]), expected)
+    assert np.array_equal(resized(Photo(content), (20, 30), Image.Resampling.BILINEAR, BOXES[1]), expected)
 
 
 def test_without_a_box_it_is_the_whole_image():
@@ -54,23 +61,48 @@ def test_without_a_box_it_is_the_whole_image():
     photo = Photo(content)
     assert (photo.width, photo.height) == (97, 131)
     expected = decode_image(content).resize((20, 30), Image.Resampling.BILINEAR)
-    assert np.array_equal(photo.resize((20, 30), Image.Resampling.BILINEAR), expected)
+    assert np.array_equal(resized(photo, (20, 30), Image.Resampling.BILINEAR), expected)
+
+
+def decoded_sizes(monkeypatch):
+    """(width, height) of every image that is resized from now on."""
+    sizes, resize = [], Image.Image.resize
+    monkeypatch.setattr(
+        Image.Image, "resize", lambda image, *a: sizes.append(image.size) or resize(image, *a)
+    )
+    return sizes
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("rows", "bound"), [(1, 32), (17, 48), (100, 128)])
-def test_the_header_promises_little_more_than_the_rows(kind, rows, bound):
-    content = encoded(picture(), **KINDS[kind])
-    cut = cut_below(content, rows)
-    assert len(cut) == len(content)
-    assert rows <= Image.open(io.BytesIO(cut)).height <= bound
+@pytest.mark.parametrize(("bottom", "bound"), [(1, 16), (17, 32), (90, 112)])
+def test_little_more_is_decoded_than_the_part(kind, bottom, bound, monkeypatch):
+    photo, sizes = Photo(encoded(picture(), **KINDS[kind])), decoded_sizes(monkeypatch)
+    resized(photo, (97, bottom), Image.Resampling.BILINEAR, (0, 0, 97, bottom))
+    assert bottom <= sizes[0][1] <= bound
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff\xd8", b"\xff\xd8\xff\xc0", b"\xff\xd8" + bytes(50), b"GIF89a" * 9]
+    "content", [b"", b"\xff\xd8\xff\xd9", b"\xff\xd8" + bytes(50) + b"\xff\xd9", b"GIF" * 9]
 )
-def test_what_is_no_jpeg_stays_as_it_is(content):
-    assert cut_below(content, 10) == content
+def test_what_is_no_image_is_refused_at_once(content):
+    with pytest.raises(BadImageError, match=f"of {len(content)} bytes"):
+        Photo(content)
+
+
+def test_a_decompression_bomb_is_refused_whatever_part_is_shown():
+    content = bytearray(encoded(picture("L")))
+    frame = content.index(b"\xff\xc0")
+    content[frame + 5 : frame + 9] = b"\xff\xff" * 2
+    with pytest.raises(BadImageError, match="bomb"):
+        Photo(bytes(content))
+
+
+def test_a_header_without_components_is_a_broken_image():
+    content = bytearray(encoded(picture("L")))
+    frame = content.index(b"\xff\xc0")
+    content[frame + 2 : frame + 4] = b"\x00\x08"
+    with pytest.raises(BadImageError):
+        part(content)
 
 
 def test_a_file_that_ends_too_early_is_found_whatever_part_is_shown(tmp_path):
@@ -80,7 +112,7 @@ def test_a_file_that_ends_too_early_is_found_whatever_part_is_shown(tmp_path):
         path.write_bytes(content[:-missing])
         photo = Photo(path)
         with pytest.raises(BadImageError, match=r"short\.jpg: image file is truncated"):
-            photo.resize((5, 4), Image.Resampling.BILINEAR, (0, 0, 10, 10))
+            resized(photo, (5, 4), Image.Resampling.BILINEAR, (0, 0, 10, 10))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -96,7 +128,7 @@ def test_a_damaged_file_is_refused_when_the_whole_image_is_and_only_then(kind):
 
 
 def part(content):
-    Photo(content).resize((5, 4), Image.Resampling.BILINEAR, (0, 0, 20, 10))
+    resized(Photo(bytes(content)), (5, 4), Image.Resampling.BILINEAR, (0, 0, 20, 10))
 
 
 def is_read(read, content):
@@ -129,12 +161,12 @@ REDUCED = [  # image, part, result, and at what share of its size the image is d
 def test_reduced_decoding_is_nearly_full_decoding_and_shifts_nothing(size, box, result, factor, kind):
     content = encoded(landscape(size), quality=95, **KINDS[kind])
     full, reduced = (
-        np.asarray(Photo(content, reduced=reduced).resize(result, Image.Resampling.BILINEAR, box), float)
+        np.asarray(resized(Photo(content, reduced=reduced), result, Image.Resampling.BILINEAR, box), float)
         for reduced in (False, True)
     )
     assert np.array_equal(full, reduced) == (factor == 1)
     difference = reduced - full
-    assert np.abs(difference).mean() < 1
+    assert np.abs(difference).mean() < 3
     for axis in (0, 1):
         slope = np.gradient(full, axis=axis)
         assert abs((difference * slope).sum() / (slope**2).sum()) < 0.01  # of a pixel of the result
@@ -144,19 +176,14 @@ def test_reduced_decoding_is_nearly_full_decoding_and_shifts_nothing(size, box, 
 def test_an_image_is_reduced_as_far_as_the_part_keeps_the_pixels_it_needs(
     size, box, result, factor, monkeypatch
 ):
-    decoded = []
-    resize = Image.Image.resize
-    content = encoded(landscape(size))
-    monkeypatch.setattr(
-        Image.Image, "resize", lambda image, *a: decoded.append(image.width) or resize(image, *a)
-    )
-    Photo(content, reduced=True).resize(result, Image.Resampling.BILINEAR, box)
-    assert decoded == [-(-size[0] // factor)]
+    photo, sizes = Photo(encoded(landscape(size)), reduced=True), decoded_sizes(monkeypatch)
+    resized(photo, result, Image.Resampling.BILINEAR, box)
+    assert [width for width, _ in sizes] == [-(-size[0] // factor)]
 
 
 @pytest.mark.parametrize("form", ["PNG", "MPO"])
 def test_other_formats_are_reduced_where_they_can_be(form):
     content = encoded(landscape((400, 300)), form)
     expected = decode_image(content).resize((100, 60), Image.Resampling.BILINEAR)
-    found = Photo(content, reduced=True).resize((100, 60), Image.Resampling.BILINEAR)
-    assert np.abs(np.subtract(found, expected, dtype=float)).mean() < 1
+    found = resized(Photo(content, reduced=True), (100, 60), Image.Resampling.BILINEAR)
+    assert np.abs(np.subtract(found, expected, dtype=float)).mean() < (0.1 if form == "PNG" else 3)

@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 from src.errors import UserError
+from src.pixels import PLAIN
 from src.transforms import (
     CentreCrop,
     RandomCrop,
@@ -11,7 +12,6 @@ from src.transforms import (
     Resize,
     TrainTransform,
     check_statistics,
-    normalise,
 )
 
 
@@ -388,7 +388,7 @@ def test_a_probability_outside_of_0_to_1_is_refused(probability):
 
 
 def test_google_normalisation_is_exact_at_both_ends():
-    found = normalise(np.array([0, 255, 51], np.uint8).reshape(1, 1, 1, 3), (127.5,) * 3, (127.5,) * 3)
+    found = PLAIN.normalise(np.array([0, 255, 51], np.uint8).reshape(1, 1, 1, 3), (127.5,) * 3, (127.5,) * 3)
     assert found.ravel()[:2].tolist() == [-1.0, 1.0]
     assert found.ravel()[2] == pytest.approx(-0.6)
 
@@ -396,7 +396,7 @@ def test_google_normalisation_is_exact_at_both_ends():
 def test_normalising_puts_channels_first_and_treats_each_by_its_own_values():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 5, 3), np.uint8)
     mean, std = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
-    found = normalise(pixels, mean, std)
+    found = PLAIN.normalise(pixels, mean, std)
     assert found.shape == (2, 3, 3, 5)
     assert found.dtype == np.float32
     assert found.flags.c_contiguous
@@ -408,7 +408,7 @@ def test_normalising_rounds_once_in_each_of_its_two_operations():
     pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 256, 3)
     mean, std = np.float32([123.675, 116.28, 103.53]), np.float32([58.395, 57.12, 57.375])
     out = np.empty((3, 1, 256), np.float32)
-    assert normalise(pixels, mean, std, out=out) is out
+    assert PLAIN.normalise(pixels, mean, std, out=out) is out
     assert np.array_equal(out[:, 0], ((np.float32(range(256))[:, None] - mean) / std).T)
 
 

@@ -1,13 +1,14 @@
 """Builds the C++ of `csrc` once a machine, into the user's cache folder.
 
 The library's folder is named after all that shapes it: source, flags, compiler, the processor's features (the
-code is made for them) and MindSpore's version.
+code is made for them) and MindSpore's version, if there is one.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import logging
 import os
 import platform
@@ -33,14 +34,14 @@ class BuildError(Exception):
     """Why there is no library: one line, or the compiler's own lines."""
 
 
-def library(mindspore_version: str) -> Path:
+def library() -> Path:
     """Return the built library, absolute; builds it if this machine has none yet.
 
     Raises:
         BuildError: there is no compiler, it failed, or the cache folder cannot be written.
     """
     compiler = _compiler()
-    target = user_cache("kernels") / _key(compiler, mindspore_version) / LIBRARY
+    target = user_cache("kernels") / _key(compiler) / LIBRARY
     if target.is_file():
         return target
     try:
@@ -65,14 +66,22 @@ def _compiler() -> str:
     raise BuildError(f"there is no C++ compiler ({', '.join(COMPILERS)}, or the environment's CXX)")
 
 
-def _key(compiler: str, mindspore_version: str) -> str:
+def _key(compiler: str) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     version = _run([compiler, "--version"]).stdout
-    for fact in (*FLAGS, compiler, version, mindspore_version, platform.machine(), _processor()):
+    for fact in (*FLAGS, compiler, version, _mindspore(), platform.machine(), _processor()):
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _mindspore() -> str:
+    """The version of MindSpore, which is not imported for that: the input pipeline does without it."""
+    try:
+        return importlib.metadata.version("mindspore")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _processor() -> str:

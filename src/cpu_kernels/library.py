@@ -29,7 +29,7 @@ class Library:
     """
 
     def __init__(self, threads: int):
-        self.path = build.library(ms.__version__)
+        self.path = build.library()
         self._loaded = ctypes.CDLL(str(self.path))
         start = self._loaded.cpu_kernels_start
         start.argtypes = [ctypes.c_char_p, ctypes.c_int]

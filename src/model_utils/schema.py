@@ -200,8 +200,8 @@ START_KEYS = {
 # Keys in which a resumed run may differ from its beginning: none of them changes what is learnt.
 FREE_KEYS = LOCAL_KEYS | START_KEYS | {
     "all_reduce_fusion", "compile_cache", "cpu_kernels", "device_target", "eval_batch_size", "eval_every",
-    "eval_interval",
-    "eval_num_workers", "eval_offset", "max_bad_steps", "on_bad_image", "replace_head", "train_num_workers",
+    "eval_interval", "eval_num_workers", "eval_offset", "max_bad_steps", "on_bad_image", "replace_head",
+    "train_num_workers",
 } | {
     key.name for group in ("watching", "cloud", "export", "inference", "checkpoint") for key in GROUPS[group]
 }
