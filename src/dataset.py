@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import PIL
 
 from src.autoaugment import AUGMENTS, get_augment
 from src.cifar import Cifar, detect_format
@@ -16,6 +17,7 @@ from src.class_map import check_class_order
 from src.cpu_kernels.pixels import get_pixels
 from src.errors import UserError
 from src.few_shot import select_few_shot
+from src.image_cache import ImageCache
 from src.image_folder import ImageFolder, eval_folder, train_folder
 from src.loader import EvalBatches, TrainStream
 from src.photo import Photo
@@ -96,7 +98,7 @@ def train_stream(
     pixels = get_pixels(cfg.cpu_kernels)
     transform = _train_transform(cfg, recipe, pixels)
     return TrainStream(
-        samples,
+        _cached(cfg, samples, transform.geometry) if cfg.image_cache else samples,
         transform,
         batch_size=cfg.batch_size,
         seed=cfg.seed,
@@ -149,6 +151,17 @@ def _train_transform(cfg, recipe: Recipe, pixels: Pixels) -> TrainTransform:
     if cfg.random_erasing:
         erasing = RandomErasing(cfg.random_erasing, recipe.image_mean, recipe.image_std)
     return TrainTransform(geometry, hflip=cfg.hflip, augment=_augment(cfg), erasing=erasing)
+
+
+def _cached(cfg, samples, geometry) -> ImageCache:
+    if not isinstance(samples, ImageFolder) or not isinstance(geometry, RandomCrop):
+        raise UserError(
+            "image_cache keeps the images of a folder that are all resized to one size, train_resize_size, "
+            "before a random crop; leave it empty for other data and for random resized crops"
+        )
+    how = (geometry.interpolation, cfg.reduced_decoding, PIL.__version__)
+    size = geometry.resize
+    return ImageCache(samples, Path(cfg.image_cache), size=size, resize=geometry.resized, how=how)
 
 
 def _augment(cfg):

@@ -10,7 +10,7 @@ SRC = Path(__file__).parents[1] / "src"
 PURE = {  # no MindSpore
     "array_io", "atomic", "autoaugment", "bit_hyperrule", "cifar", "ckpt_format", "class_map", "convert",
     "cpu_kernels.build", "cpu_kernels.pixels", "curves", "dataset", "errors", "events_file",
-    "export_place", "few_shot", "image_folder", "image_io", "infer_result", "loader",
+    "export_place", "few_shot", "image_cache", "image_folder", "image_io", "infer_result", "loader",
     "logging", "lr_generator", "metric", "metrics_file", "mixup", "model_utils.archives",
     "model_utils.config", "model_utils.key", "model_utils.launching", "model_utils.local_adapter",
     "model_utils.moxing_adapter", "model_utils.once", "model_utils.processes", "model_utils.rank_table",

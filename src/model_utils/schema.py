@@ -59,6 +59,8 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("image_std", "triple", None, "RGB deviation in 0..255; null: as for image_mean", "> 0"),
         Key("reduced_decoding", "bool", True, "training: decode large JPEGs at 1/2, 1/4 or 1/8 of the size, "
             "as far as the crop keeps its pixels"),
+        Key("image_cache", "path", "", "folder that keeps the resized training images, for later passes and "
+            "runs; with train_resize_size alone"),
         Key("hflip", "float", 0.5, "probability of a left-right flip in training", ">= 0, <= 1"),
         Key("autoaugment", "bool", False, "AutoAugment with the ImageNet policy"),
         Key("randaugment", "augment", None, "RandAugment: operations an image, strength from 0 to 10"),

@@ -1,0 +1,132 @@
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+from support import colour_folder
+
+from src import dataset, image_cache
+from src.errors import UserError
+from src.image_cache import ImageCache
+from src.image_folder import ImageFolder
+from src.image_io import BadImageError
+from src.model_utils.config import load_config
+from src.recipe import make_recipe
+from src.transforms import RandomCrop
+
+SIZE = (9, 11)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return colour_folder(tmp_path / "train")
+
+
+class Counted(ImageFolder):
+    """Counts what is decoded."""
+
+    decoded = 0
+
+    def image(self, index):
+        self.decoded += 1
+        return super().image(index)
+
+
+def cache_of(root, size=SIZE, how="BILINEAR"):
+    samples = Counted(root)
+    folder = root.parent / "cache"
+    cache = ImageCache(samples, folder, size=size, resize=RandomCrop(size, size).resized, how=how)
+    return samples, cache
+
+
+def test_an_image_is_decoded_once_and_then_read(root):
+    for decoded in (12, 0):
+        samples, cache = cache_of(root)
+        for _ in range(2):
+            for index in range(len(cache)):
+                expected = Image.open(root / samples.names[index]).resize(
+                    SIZE[::-1], Image.Resampling.BILINEAR
+                )
+                assert np.array_equal(cache.image(index), expected)
+        assert samples.decoded == decoded
+        assert list(cache.labels) == list(samples.labels)
+
+
+def test_another_size_and_a_changed_image_are_not_mistaken(root):
+    _, cache = cache_of(root)
+    for index in range(len(cache)):
+        cache.image(index)
+    changed = root / cache.names[3]
+    Image.new("RGB", (20, 30), (7, 8, 9)).save(changed)
+    os.utime(changed, ns=(1, 1))
+    assert (np.asarray(cache_of(root)[1].image(3)) == (7, 8, 9)).all()
+    assert cache_of(root, size=(5, 6))[1].image(0).size == (6, 5)
+    samples, cache = cache_of(root, how="BICUBIC")
+    cache.image(0)
+    assert samples.decoded == 1
+
+
+def test_a_row_that_was_written_in_part_is_made_again(root):
+    samples, cache = cache_of(root)
+    expected = np.asarray(cache.image(5))
+    (file,) = (root.parent / "cache").glob("*/pixels")
+    with file.open("r+b") as stream:
+        stream.seek(5 * expected.size + 20)
+        stream.write(bytes(40))
+    samples, cache = cache_of(root)
+    assert np.array_equal(cache.image(5), expected)
+    assert samples.decoded == 1
+
+
+def test_a_broken_image_is_told_each_time(root):
+    _, cache = cache_of(root)
+    (root / cache.names[2]).write_bytes(b"no image")
+    for _ in range(2):
+        with pytest.raises(BadImageError):
+            cache.image(2)
+
+
+def test_threads_and_two_openings_share_it(root):
+    caches = [cache_of(root)[1] for _ in range(2)]
+    expected = [np.asarray(cache_of(root)[1].image(index)) for index in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        for cache in caches:
+            assert all(map(np.array_equal, pool.map(cache.image, [*range(12)] * 5), expected * 5))
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(root, monkeypatch):
+    monkeypatch.setattr(image_cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
+    with pytest.raises(UserError, match=r"needs 0\.0 GB in .*cache.*make room"):
+        cache_of(root)
+
+
+def test_a_folder_that_cannot_be_written_is_told(root):
+    (root.parent / "cache").write_text("a file")
+    with pytest.raises(UserError, match=r"image_cache cannot be kept in .*cache: "):
+        cache_of(root)
+
+
+def stream(root, **keys):
+    arguments = {"dataset_path": root, "batch_size": 5, **keys}
+    cfg = load_config([f"--{key}={value}" for key, value in arguments.items()])
+    samples = dataset.open_train(cfg)
+    recipe = make_recipe(cfg, "bit_tiny", (20, 24), num_images=12, source={})
+    return dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3)
+
+
+def test_training_gets_the_same_images(root, tmp_path):
+    plain = stream(root, train_resize_size=20, train_image_size=16, mixup=0.2)
+    for _ in range(2):
+        cached = stream(
+            root, train_resize_size=20, train_image_size=16, mixup=0.2, image_cache=tmp_path / "c"
+        )
+        for (images, labels), (others, same) in zip(plain.iterate(0, 6), cached.iterate(0, 6)):
+            assert np.array_equal(images, others)
+            assert np.array_equal(labels, same)
+
+
+def test_random_resized_crops_are_refused(root, tmp_path):
+    with pytest.raises(UserError, match=r"image_cache keeps .* before a random crop; leave it empty"):
+        stream(root, train_image_size=16, crop_min=0.1, image_cache=tmp_path / "c")
