@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore.common.initializer import initializer
 
 from src.errors import UserError
 from src.param_rules import is_decayed, is_kernel
@@ -30,6 +31,13 @@ class _Optimizer(nn.Optimizer):
     def __init__(self, groups: list[dict], learning_rate: Tensor, scales: tuple[float, ...]):
         super().__init__(learning_rate, groups)
         self.scales = scales
+
+    def zeros(self, prefix: str) -> ParameterTuple:
+        """Return zeros of the parameters' shapes; `ParameterTuple.clone` copies the values first."""
+        return ParameterTuple(
+            Parameter(initializer("zeros", param.shape, param.dtype), name=f"{prefix}.{param.name}")
+            for param in self.parameters
+        )
 
     def gradients_centralization(self, gradients):
         """Take the mean over all axes but the first off each gradient of two or more (arXiv:2004.01461).
@@ -57,7 +65,7 @@ class Momentum(_Optimizer):
 
     def __init__(self, groups, learning_rate, scales, *, momentum: float):
         super().__init__(groups, learning_rate, scales)
-        self.moments = self.parameters.clone(prefix="moments", init="zeros")
+        self.moments = self.zeros("moments")
         self.update = MomentumUpdate(momentum)
 
     def construct(self, gradients):
@@ -103,8 +111,8 @@ class AdamW(_Optimizer):
 
     def __init__(self, groups, learning_rate, scales, *, beta1: float, beta2: float, epsilon: float):
         super().__init__(groups, learning_rate, scales)
-        self.adam_m = self.parameters.clone(prefix="adam_m", init="zeros")
-        self.adam_v = self.parameters.clone(prefix="adam_v", init="zeros")
+        self.adam_m = self.zeros("adam_m")
+        self.adam_v = self.zeros("adam_v")
         beta1, beta2 = _in_float32("beta1", beta1), _in_float32("beta2", beta2)
         self.epsilon = epsilon
         self.update = AdamWUpdate(beta1, beta2)
