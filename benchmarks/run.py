@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.metadata
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -18,15 +14,16 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import programs
+from benchmarks import machine, programs, serving
 from benchmarks.photos import make_photos
 from benchmarks.rounds import Row, Worker, WorkerError, in_turn, table
 
 PARTS = {
     "train": "seconds of a training step, and its peak memory",
-    "forward": "seconds of the logits of a batch",
+    "forward": "seconds of the logits of a batch, and the peak memory",
     "pipeline": "training images a second, from JPEG files of 500 pixels to 224",
     "start": "seconds from `python train.py` to the end of the first step, first and second start",
+    "serve": "milliseconds of an image in the C++ program, beside onnxruntime",
     "convert": "convert_npz2ckpt.py on a file of bit_r152x4's size",
 }
 NETWORKS = {  # name: side in pixels, classes, keys of the training
@@ -34,7 +31,7 @@ NETWORKS = {  # name: side in pixels, classes, keys of the training
     "vit_base_patch32": (224, 1000, {"opt": "adamw", "lr_max": 0.0001, "weight_decay": 0.03, "clip_norm": 0}),
 }
 TARGETS = {"train": (1.05, 1.05), "forward": (1.05, 1.0)}
-PACKAGES = ("mindspore", "torch", "timm", "torchvision", "numpy", "pillow")
+QUIET = 0.2  # cores that others may keep busy
 
 
 class Benchmark:
@@ -50,12 +47,12 @@ class Benchmark:
     def train(self) -> Iterator[Row]:
         """Steps and their memory."""
         for case in self._cases("train"):
-            yield from self._compare(case, memory=True)
+            yield from self._compare(case)
 
     def forward(self) -> Iterator[Row]:
-        """Logits."""
+        """Logits and their memory."""
         for case in self._cases("forward"):
-            yield from self._compare(case, memory=False)
+            yield from self._compare(case)
 
     def pipeline(self) -> Iterator[Row]:
         """Images a second."""
@@ -74,17 +71,29 @@ class Benchmark:
         for name in ["bit_tiny"] if self.quick else NETWORKS:
             size, _, keys = NETWORKS.get(name, NETWORKS["bit_r50x1"])
             keys = {**keys, "backbone": name, "dataset_path": self.photos, "batch_size": 8}
-            keys |= {
-                "train_image_size": size,
-                "train_resize_size": size,
-                "schedule_steps": "1,9",
-                "crop_min": 0,
-            }
+            keys |= {"train_image_size": size, "train_resize_size": size, "crop_min": 0}
+            keys["schedule_steps"] = "1,999"  # no checkpoint after the first step
             for number in ("first", "second"):
                 cache = self.folder / f"cache-{name}"
                 seconds = programs.first_step(f"{name}-{number}", self.folder / "runs", keys, cache)
                 limit = 5 if number == "second" else None
                 yield Row("start", f"{name}, {number}", "s", [seconds], (), limit, limit=True)
+
+    def serve(self) -> Iterator[Row]:
+        """Latency of one image at a time."""
+        lacks = serving.missing()
+        if lacks:
+            print(f"serve: left out; it needs {lacks}", file=sys.stderr)
+            return
+        for name in ["bit_tiny"] if self.quick else NETWORKS:
+            folder = self.folder / f"serve-{name}"
+            folder.mkdir()
+            size, _, keys = NETWORKS.get(name, NETWORKS["bit_r50x1"])
+            keys = {**keys, "backbone": name, "dataset_path": self.photos, "batch_size": 4}
+            times, peaks = serving.latencies(keys, folder, size=size, rounds=self.rounds)
+            ours, theirs = ([1000 * seconds for seconds in side] for side in times)
+            yield Row("serve", f"{name}, one image", "ms", ours, theirs, None if self.quick else 1.0)
+            yield Row("memory", f"{name}, served", "GB", [peaks[0] / 1e9], [peaks[1] / 1e9])
 
     def convert(self) -> Iterator[Row]:
         """Seconds, and memory as a multiple of the file."""
@@ -109,15 +118,15 @@ class Benchmark:
                     keys |= {"allow_unused_classes": True}
                 yield {"part": part, "size": size, "classes": classes, "keys": keys, "target": target}
 
-    def _compare(self, case: dict, *, memory: bool) -> Iterator[Row]:
+    def _compare(self, case: dict) -> Iterator[Row]:
         batch = case["keys"]["batch_size"]
         count = 1 if self.quick else 4 if batch == 8 else 2
         name = f"{case['keys']['backbone']}, batch {batch}"
         ours, theirs, peaks = self._times(case, count=count)
-        yield Row(case["part"], name, "s", ours, theirs, case["target"])
-        if memory:
-            peaks = [[peak / 1e9] for peak in peaks]
-            yield Row("memory", name, "GB", peaks[0], peaks[1] if theirs else (), 1.0)
+        part, peaks = case["part"], [[peak / 1e9] for peak in peaks]
+        yield Row(part, name, "s", ours, theirs, case["target"])
+        target = 1.0 if part == "train" else None
+        yield Row("memory", f"{part}, {name}", "GB", peaks[0], peaks[1] if theirs else (), target)
 
     def _times(self, case: dict, *, count: int) -> tuple[list[float], list[float], list[float]]:
         """Numbers of both sides and their peak memory; theirs are empty where they are not installed."""
@@ -137,8 +146,11 @@ def main(argv=None) -> int:
     if not _has_torch(arguments.torch_python):
         print(f"{arguments.torch_python} has no torch and timm: our side alone is timed", file=sys.stderr)
         arguments.torch_python = None
-    heading = _heading(arguments.torch_python)
+    heading = machine.heading(arguments.torch_python)
     print(heading, "", sep="\n", flush=True)
+    others = machine.busy()
+    if others > QUIET:
+        print(f"other programs keep {others:.1f} cores busy: do not trust these times", file=sys.stderr)
     rows = []
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         benchmark = Benchmark(arguments, Path(folder))
@@ -184,27 +196,6 @@ def _has_torch(python: str) -> bool:
     return not subprocess.run(
         [python, "-c", "import torch, timm"], capture_output=True, check=False
     ).returncode
-
-
-def _heading(torch_python: str | None) -> str:
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.split(":")[1].strip()
-    versions = []
-    for package in PACKAGES:
-        if package in ("torch", "timm", "torchvision"):
-            command = f"import importlib.metadata as m; print(m.version('{package}'))"
-            done = torch_python and subprocess.run(
-                [torch_python, "-c", command], capture_output=True, text=True
-            )
-            version = done.stdout.strip() if done and not done.returncode else None
-        else:
-            version = importlib.metadata.version(package)
-        versions += [f"{package} {version}"] if version else []
-    cores = len(os.sched_getaffinity(0))
-    python = f"Python {platform.python_version()}"
-    return ", ".join([str(datetime.date.today()), model, f"{cores} cores", python, *versions])
 
 
 if __name__ == "__main__":

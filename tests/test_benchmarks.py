@@ -3,7 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.rounds import Row, in_turn, table
+import numpy
+import pytest
+
+from benchmarks import machine, serving
+from benchmarks.rounds import Row, WorkerError, in_turn, table
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,3 +73,35 @@ def test_a_worker_that_dies_is_told(tmp_path):
     last = done.stderr.splitlines()[-1]
     assert last.startswith("pipeline failed:")
     assert last.endswith(f"the data folder {tmp_path / 'none'} does not exist")
+
+
+def test_what_is_missing_for_serving_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("MINDSPORE_LITE_HOME", str(tmp_path / "none"))
+    assert serving.missing() == "MINDSPORE_LITE_HOME (bash scripts/get_lite_cpu.sh)"
+    monkeypatch.setenv("MINDSPORE_LITE_HOME", str(tmp_path))
+    monkeypatch.setattr(serving.importlib.util, "find_spec", lambda _: None)
+    assert serving.missing().startswith("onnxruntime (pip install")
+
+
+def test_the_program_tells_its_latency_memory_and_errors(tmp_path):
+    program = serving.Program(tmp_path / "net.mindir", tmp_path, size=2)
+    assert len(list((tmp_path / "tensors").iterdir())) == serving.IMAGES
+    program._command = ["echo", "latency: p50 12.5 ms"]
+    assert program.times(2) == [0.0125, 0.0125]
+    assert program.peak_memory() > 1e5
+    program._command = ["bash", "-c", "echo no such model; exit 3"]
+    with pytest.raises(WorkerError, match="ended with 3: no such model"):
+        program.times(1)
+
+
+def test_the_heading_names_what_both_sides_have():
+    words = machine.heading(sys.executable)
+    assert f"numpy {numpy.__version__}" in words.split(";")[0]
+    assert "; beside" in words
+    assert "beside" not in machine.heading(None)
+
+
+def test_a_busy_machine_is_noticed():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spinning:
+        assert machine.busy(0.5) > 0.5
+        spinning.kill()
