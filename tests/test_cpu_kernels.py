@@ -13,7 +13,7 @@ from mindspore import nn, ops
 
 from src import bit_operators, vit_operators
 from src.cpu_kernels import build
-from src.cpu_kernels.install import COMPILED, install_cpu_kernels
+from src.cpu_kernels.install import COMPILED, NOT_COMPILED, install_cpu_kernels
 from src.cpu_kernels.library import Library
 from src.network import get_network
 from src.optimizer import AdamWUpdate, MomentumUpdate, get_optimizer
@@ -164,15 +164,25 @@ class WithGradients(nn.Cell):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_compiled_operator_and_its_gradient_equal_float64(name, library):
-    plain, function, shapes, constant = CASES[name]
+    plain, *rest = CASES[name]
+    check_against_float64(COMPILED[type(plain)](library, plain), *rest)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if type(case[0]) in NOT_COMPILED])
+def test_what_stands_in_without_a_compiler_equals_float64(name):
+    plain, *rest = CASES[name]
+    check_against_float64(NOT_COMPILED[type(plain)](plain), *rest)
+
+
+def check_against_float64(cell, function, shapes, constant):
+    """The operator, and its gradient along random directions."""
     rng = RNG(7)
     inputs = [rng.normal(0.2, 1, shape).astype(np.float32) for shape in shapes]
     exact = [value.astype(np.float64) for value in inputs]
     expected = function(*exact)
     dout = rng.normal(size=expected.shape).astype(np.float32)
 
-    cell = WithGradients(COMPILED[type(plain)](library, plain))
-    found, grads = cell(ms.Tensor(dout), *map(ms.Tensor, inputs))
+    found, grads = WithGradients(cell)(ms.Tensor(dout), *map(ms.Tensor, inputs))
 
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found.asnumpy(), expected, rtol=0, atol=3e-6 * max(1, scale))
@@ -219,11 +229,13 @@ def test_constant_rows_are_standardised_to_zero(library):
     np.testing.assert_array_equal(cell(ms.Tensor(np.full((3, 4608), 0.3, np.float32))).asnumpy(), 0)
 
 
-def test_group_norm_is_right_far_from_zero(library):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_group_norm_is_right_far_from_zero(library, compiled):
     plain, function, _, _ = norm_case(1, 32, 2, 2)
+    cell = COMPILED[type(plain)](library, plain) if compiled else NOT_COMPILED[type(plain)](plain)
     x = RNG(1).normal(100, 0.5, (2, 64, 31, 9)).astype(np.float32)
     ones, zeros = np.ones(64, np.float32), np.zeros(64, np.float32)
-    found = COMPILED[type(plain)](library, plain)(*map(ms.Tensor, (x, ones, zeros))).asnumpy()
+    found = cell(*map(ms.Tensor, (x, ones, zeros))).asnumpy()
     np.testing.assert_allclose(found, function(x.astype(np.float64), ones, zeros), rtol=0, atol=1e-4)
 
 
@@ -287,12 +299,15 @@ def training_step(name, **arguments):
     return TrainStep(nn.WithLossCell(network, nn.CrossEntropyLoss()), optimizer).set_train()
 
 
-def test_parameters_keep_their_names_and_steps_their_results(library):
+@pytest.mark.parametrize("wanted", [True, False])
+def test_parameters_keep_their_names_and_steps_their_results(library, wanted):
     images = RNG(0).normal(size=(3, 3, 33, 40)).astype(np.float32)
     batch = ms.Tensor(images), ms.Tensor([0, 2, 1], ms.int32)
     plain, compiled = training_step("bit_tiny"), training_step("bit_tiny")
     names = [param.name for param in compiled.get_parameters()]
-    install_cpu_kernels(compiled, wanted=True, device_target="CPU")
+    install_cpu_kernels(compiled, wanted=wanted, device_target="CPU")
+    replaced = COMPILED if wanted else NOT_COMPILED
+    assert not {type(cell) for _, cell in compiled.cells_and_names()} & set(replaced)
     assert [param.name for param in compiled.get_parameters()] == names
     for _ in range(2):
         (loss, norm, _), (expected_loss, expected_norm, _) = compiled(*batch), plain(*batch)
@@ -310,7 +325,7 @@ def test_parameters_keep_their_names_and_steps_their_results(library):
         ({"wanted": True, "device_target": "CPU", "amp_level": "O2"}, "since amp_level is O2"),
     ],
 )
-def test_plain_operators_stay_where_compiled_ones_cannot_be(how, said, caplog):
+def test_nothing_is_compiled_where_it_cannot_be(how, said, caplog):
     caplog.set_level("INFO")
     net = get_network("bit_tiny", num_classes=3)
     assert not install_cpu_kernels(net, **how)

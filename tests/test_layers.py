@@ -26,8 +26,8 @@ CELLS = {
 }  # fmt: skip
 ASSEMBLY = {  # import those and each other
     "checkpoint", "context", "cpu_kernels.bit_cells", "cpu_kernels.install", "cpu_kernels.library",
-    "cpu_kernels.update_cells", "cpu_kernels.vit_cells", "eval_engine", "fold", "from_config",
-    "mindir_nodes", "mindir_v1", "network", "step_source", "train_state", "trained",
+    "cpu_kernels.plain_cells", "cpu_kernels.update_cells", "cpu_kernels.vit_cells", "eval_engine", "fold",
+    "from_config", "mindir_nodes", "mindir_v1", "network", "step_source", "train_state", "trained",
 }  # fmt: skip
 USE_CASES = {"beginning", "evaluator", "exporter", "learner", "plan", "run_callbacks", "trainer"}
 LEVEL = {name: level for level, names in enumerate((PURE, CELLS, ASSEMBLY, USE_CASES)) for name in names}
