@@ -7,10 +7,12 @@ them, the cache is on until the first step is done, but for no evaluation, and f
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,7 +46,7 @@ class CompileCache(Callback):
 
     def on_train_begin(self, run_context) -> None:
         """Turn it on. What cannot be written is not kept."""
-        if CompileCache._used or ENABLE in os.environ or PATH in os.environ:
+        if CompileCache._used or ENABLE in os.environ or PATH in os.environ or not _starts_from_source():
             return
         folder = self._place
         if not folder.is_dir():
@@ -77,6 +79,15 @@ class CompileCache(Callback):
             os.environ.pop(name, None)
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
+
+
+def _starts_from_source() -> bool:
+    """Whether there is a script that MindSpore can read: not under `python -c` or in a notebook."""
+    try:
+        ast.parse(Path(sys.argv[0]).read_bytes())
+    except (OSError, SyntaxError, ValueError, IndexError):
+        return False
+    return True
 
 
 def _key(facts: Iterable[object]) -> str:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(CompileCache, "_used", False)
+    monkeypatch.setattr(sys, "argv", [__file__])
     return user_cache("graphs")
 
 
@@ -63,6 +64,14 @@ def test_a_second_run_of_a_process_has_no_cache(cache):
         one.on_train_begin(None)
         assert (ENABLE in os.environ) == wanted
         one.on_train_step_end(None)
+
+
+@pytest.mark.parametrize("argv", [["-c"], [""], [], [sys.executable], ["-"]])
+def test_without_a_script_there_is_no_cache(cache, argv, monkeypatch):
+    monkeypatch.setattr(sys, "argv", argv)
+    CompileCache(["a"]).on_train_begin(None)
+    assert ENABLE not in os.environ
+    assert not cache.exists()
 
 
 def test_variables_of_the_user_are_left_alone(cache, monkeypatch):
