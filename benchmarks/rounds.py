@@ -77,8 +77,13 @@ class Worker:
         """Bytes at most so far."""
         return self._ask(0)[0]
 
-    def close(self) -> None:
-        """Let it end."""
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        """Let it end, at once after an error."""
+        if kind is not None:
+            self._process.kill()
         self._process.communicate()
         self._errors.close()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -130,19 +131,21 @@ class Benchmark:
 
     def _times(self, case: dict, *, count: int) -> tuple[list[float], list[float], list[float]]:
         """Numbers of both sides and their peak memory; theirs are empty where they are not installed."""
-        workers = [Worker(sys.executable, "benchmarks.ours", case)]
-        if self.theirs:
-            workers.append(Worker(self.theirs, "benchmarks.theirs", case))
-        times = in_turn(workers, rounds=self.rounds, count=count)
-        peaks = [worker.peak_memory() for worker in workers]
-        for worker in workers:
-            worker.close()
+        with ExitStack() as stack:
+            workers = [stack.enter_context(Worker(sys.executable, "benchmarks.ours", case))]
+            if self.theirs:
+                workers.append(stack.enter_context(Worker(self.theirs, "benchmarks.theirs", case)))
+            times = in_turn(workers, rounds=self.rounds, count=count)
+            peaks = [worker.peak_memory() for worker in workers]
         return times[0], times[1] if self.theirs else [], peaks
 
 
 def main(argv=None) -> int:
     """Run the parts that were asked for and print the table."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.json and not Path(arguments.json).absolute().parent.is_dir():
+        parser.error(f"the folder of --json {arguments.json} does not exist; make it first")
     if not _has_torch(arguments.torch_python):
         print(f"{arguments.torch_python} has no torch and timm: our side alone is timed", file=sys.stderr)
         arguments.torch_python = None
@@ -151,25 +154,36 @@ def main(argv=None) -> int:
     others = machine.busy()
     if others > QUIET:
         print(f"other programs keep {others:.1f} cores busy: do not trust these times", file=sys.stderr)
-    rows = []
+    rows, code = [], 0
+    try:
+        for row in _measured(arguments):
+            ratio = row.ratio()
+            words = "" if ratio is None else f", ratio {ratio:.2f}"
+            words = f"{row.part}: {row.case}: {median(row.ours):.3g} {row.unit}{words}"
+            print(words, file=sys.stderr, flush=True)
+            rows.append(row)
+    except KeyboardInterrupt:
+        print("interrupted; what was measured so far:", file=sys.stderr)
+        code = 130
+    except WorkerError as error:
+        print(error, file=sys.stderr)
+        code = 1
+    if rows:
+        print(table(rows))
+    if arguments.json and rows:
+        content = {"heading": heading, "rows": [asdict(row) for row in rows]}
+        Path(arguments.json).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return code
+
+
+def _measured(arguments) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         benchmark = Benchmark(arguments, Path(folder))
         for part in arguments.only or PARTS:
             try:
-                for row in getattr(benchmark, part)():
-                    ratio = row.ratio()
-                    words = "" if ratio is None else f", ratio {ratio:.2f}"
-                    words = f"{row.part}: {row.case}: {median(row.ours):.3g} {row.unit}{words}"
-                    print(words, file=sys.stderr, flush=True)
-                    rows.append(row)
+                yield from getattr(benchmark, part)()
             except WorkerError as error:
-                print(f"{part} failed: {error}", file=sys.stderr)
-                return 1
-    print(table(rows))
-    if arguments.json:
-        content = {"heading": heading, "rows": [asdict(row) for row in rows]}
-        Path(arguments.json).write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return 0
+                raise WorkerError(f"{part} failed: {error}") from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +19,10 @@ IMAGES = 32  # a round; both sides tell its median
 
 
 class Program:
-    """`ascend310_infer/out/infer`, started anew for each round; to `in_turn` it is a worker."""
+    """A command that is started anew for each round; to `in_turn` it is a worker."""
 
-    def __init__(self, model: Path, folder: Path, size: int):
-        tensors = folder / "tensors"
-        tensors.mkdir()
-        image = np.random.default_rng(0).uniform(-1, 1, (1, 3, size, size)).astype(np.float32)
-        for number in range(IMAGES):
-            (tensors / f"{number}.bin").write_bytes(image.tobytes())
-        options = {"model": model, "input_dir": tensors, "output_dir": folder / "logits"}
-        options |= {"time_dir": folder / "time", "device": "CPU", "progress": 0}
-        options["threads"] = len(os.sched_getaffinity(0))
-        self._peak = 0
-        self._command = [str(ROOT / "ascend310_infer/out/infer")]
-        self._command += [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    def __init__(self, command: Sequence[str]):
+        self._command, self._peak = command, 0
 
     def times(self, count: int) -> list[float]:
         """The median latency, in seconds, of each of `count` starts."""
@@ -67,9 +58,25 @@ class Onnx:
         """Bytes at most so far."""
         return self._worker.peak_memory()
 
-    def close(self) -> None:
-        """Let the worker end."""
-        self._worker.close()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._worker.__exit__(*error)
+
+
+def program(model: Path, folder: Path, size: int) -> list[str]:
+    """Return the command of `ascend310_infer/out/infer` for `IMAGES` images, which are made in `folder`."""
+    tensors = folder / "tensors"
+    tensors.mkdir()
+    image = np.random.default_rng(0).uniform(-1, 1, (1, 3, size, size)).astype(np.float32)
+    for number in range(IMAGES):
+        (tensors / f"{number}.bin").write_bytes(image.tobytes())
+    options = {"model": model, "input_dir": tensors, "output_dir": folder / "logits"}
+    options |= {"time_dir": folder / "time", "device": "CPU", "progress": 0}
+    options["threads"] = len(os.sched_getaffinity(0))
+    words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    return [str(ROOT / "ascend310_infer/out/infer"), *words]
 
 
 def missing() -> str:
@@ -96,12 +103,10 @@ def latencies(keys: dict, folder: Path, *, size: int, rounds: int) -> tuple[list
     exported = {"checkpoint_path": folder / "run/last.ckpt", "check_images": 2, "file_name": folder / "net"}
     script("export.py", {**exported, "mindir_version": 1})
     script("export.py", {**exported, "file_format": "ONNX"})
-    onnx = Onnx(folder / "net.onnx", size)
-    workers = [Program(folder / "net.mindir", folder, size), onnx]
-    times = in_turn(workers, rounds=rounds, count=1)
-    peaks = [worker.peak_memory() for worker in workers]
-    onnx.close()
-    return times, peaks
+    with Onnx(folder / "net.onnx", size) as onnx:
+        workers = [Program(program(folder / "net.mindir", folder, size)), onnx]
+        times = in_turn(workers, rounds=rounds, count=1)
+        return times, [worker.peak_memory() for worker in workers]
 
 
 def script(name: str, keys: dict) -> None:

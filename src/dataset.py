@@ -9,12 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import PIL
 
 from src.autoaugment import AUGMENTS, get_augment
 from src.cifar import Cifar, detect_format
 from src.class_map import check_class_order
-from src.cpu_kernels.pixels import get_pixels
 from src.errors import UserError
 from src.few_shot import select_few_shot
 from src.image_cache import ImageCache
@@ -92,10 +90,17 @@ def few_shot(cfg, samples) -> np.ndarray | None:
 
 
 def train_stream(
-    cfg, samples, recipe: Recipe, *, indices, class_num: int, rank: int = 0, device_num: int = 1
+    cfg,
+    samples,
+    recipe: Recipe,
+    *,
+    indices,
+    class_num: int,
+    pixels: Pixels = PLAIN,
+    rank: int = 0,
+    device_num: int = 1,
 ) -> TrainStream:
-    """Assemble the endless stream of training batches of this rank."""
-    pixels = get_pixels(cfg.cpu_kernels)
+    """Assemble the endless stream of training batches of this rank; `pixels` are the operators."""
     transform = _train_transform(cfg, recipe, pixels)
     return TrainStream(
         _cached(cfg, samples, transform.geometry) if cfg.image_cache else samples,
@@ -116,9 +121,10 @@ def train_stream(
     )
 
 
-def eval_batches(cfg, samples, how: Mapping, *, rank: int = 0, device_num: int = 1) -> EvalBatches:
+def eval_batches(
+    cfg, samples, how: Mapping, *, pixels: Pixels = PLAIN, rank: int = 0, device_num: int = 1
+) -> EvalBatches:
     """Assemble the batches of an exact evaluation on this rank; `how` has the keys of `preprocessing`."""
-    pixels = get_pixels(cfg.cpu_kernels)
     return EvalBatches(
         samples,
         eval_transform(how, pixels),
@@ -159,7 +165,7 @@ def _cached(cfg, samples, geometry) -> ImageCache:
             "image_cache keeps the images of a folder that are all resized to one size, train_resize_size, "
             "before a random crop; leave it empty for other data and for random resized crops"
         )
-    how = (geometry.interpolation, cfg.reduced_decoding, PIL.__version__)
+    how = (geometry.interpolation, cfg.reduced_decoding)
     size = geometry.resize
     return ImageCache(samples, Path(cfg.image_cache), size=size, resize=geometry.resized, how=how)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from src import dataset
 from src.context import choose_amp_level, init_context, raise_if_out_of_memory
 from src.cpu_kernels.install import install_cpu_kernels
+from src.cpu_kernels.pixels import get_pixels
 from src.errors import UserError
 from src.eval_engine import evaluate
 from src.network import set_amp_level
@@ -53,7 +54,8 @@ def evaluate_checkpoint(cfg) -> EvalResult:
     )
     log.info("network: %s, %d classes, from %s", trained.name, class_num, trained.path)
     log.info("images: %d of %d x %d pixels, amp_level %s", len(samples), *size, amp_level)
-    batches = dataset.eval_batches(cfg, samples, how, rank=runtime.rank, device_num=runtime.device_num)
+    place = {"rank": runtime.rank, "device_num": runtime.device_num}
+    batches = dataset.eval_batches(cfg, samples, how, pixels=get_pixels(cfg.cpu_kernels), **place)
     try:
         bar = cfg.progress_bar and runtime.rank == 0
         result = evaluate(network, batches, device_num=runtime.device_num, progress_bar=bar)

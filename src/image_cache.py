@@ -11,16 +11,21 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+import PIL
+from PIL import Image, features
 
 from src.errors import UserError
 from src.image_folder import ImageFolder
 
 log = logging.getLogger(__name__)
+
+
+VERSION = 1  # of what the files hold; a change of how training images are decoded or resized counts, too
+DECODERS = ("jpg", "libjpeg_turbo", "zlib", "webp", "libtiff")  # Pillow's, whose versions may change pixels
 
 
 class ImageCache:
@@ -43,33 +48,42 @@ class ImageCache:
         resize: Callable[[Image.Image], np.ndarray],
         how: object,
     ):
-        """Open the file of these images, or begin it.
+        """Open the files of these images, or begin them.
 
         Args:
             samples: the image folder.
-            folder: where the file goes; several files may share it.
+            folder: holds a folder of these images, and those of others.
             size: (height, width) of the resized images.
             resize: gives uint8 pixels (*size, 3) of an image.
-            how: whatever else shapes the pixels; its `repr` becomes part of the file's name.
+            how: whatever else shapes the pixels; its `repr` becomes part of the folder's name.
 
         Raises:
-            UserError: the file does not fit onto the disk, or cannot be written.
+            UserError: the files do not fit onto the disk, cannot be written, or would lie among the images.
         """
         self.names, self.labels = samples.names, samples.labels
         self._samples, self._resize = samples, resize
-        key = hashlib.sha256(repr((size, how)).encode())
+        folder, root = Path(folder).resolve(), samples.root.resolve()
+        if root == folder or root in folder.parents:
+            raise UserError(f"image_cache {folder} lies in the images' folder {root}; choose one outside")
+        decoders = [features.version(name) for name in DECODERS]
+        facts = (VERSION, size, how, PIL.__version__, decoders, str(root))
+        key = hashlib.sha256(repr(facts).encode())
         for name in samples.names:
-            key.update(f"{name}\0{_state(samples.root / name)}\0".encode())
-        path = Path(folder) / f"{size[0]}x{size[1]}-{key.hexdigest()[:16]}"
+            key.update(f"{name}\0{_state(root / name)}\0".encode())
+        path = folder / f"{size[0]}x{size[1]}-{key.hexdigest()[:16]}"
         shape = (len(samples), *size, 3)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._sums = _open(path / "checksums", np.dtype("<u4"), shape[:1])
-            self._pixels = _open(path / "pixels", np.dtype(np.uint8), shape)
+            _take_room(path, {"checksums": 4 * shape[0], "pixels": int(np.prod(shape, dtype=np.int64))})
+            self._sums = np.memmap(path / "checksums", "<u4", "r+", shape=shape[:1])
+            self._pixels = np.memmap(path / "pixels", np.uint8, "r+", shape=shape)
         except OSError as error:
             raise UserError(f"image_cache cannot be kept in {folder}: {error.strerror or error}") from None
-        cached = np.count_nonzero(self._sums)
+        cached, others = np.count_nonzero(self._sums), sum(other.is_dir() for other in folder.iterdir()) - 1
         log.info("image_cache: %d of %d images are in %s", cached, len(samples), path)
+        if others:
+            log.info(
+                "image_cache: %s holds %d older or other sets; remove what you need no more", folder, others
+            )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -97,17 +111,20 @@ def _checksum(pixels: np.ndarray) -> int:
     return zlib.crc32(pixels) or 1
 
 
-def _open(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.memmap:
-    """Map a file of zeros, or what others have written there; its room on the disk is taken at once."""
-    size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    with path.open("ab") as file:
-        missing = size - file.tell()
-        free = shutil.disk_usage(path.parent).free
-        if missing > free:
-            raise UserError(
-                f"image_cache needs {missing / 1e9:.1f} GB in {path.parent}, and {free / 1e9:.1f} are free; "
-                "make room, or leave it empty"
-            )
-        if missing:
-            os.posix_fallocate(file.fileno(), 0, size)  # a mapped page that has no room ends the process
-    return np.memmap(path, dtype, "r+", shape=shape)
+def _take_room(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Make files of zeros, of these bytes, where they are missing; their room on the disk is taken now."""
+    found = {name: (folder / name).stat().st_size if (folder / name).exists() else 0 for name in sizes}
+    missing = sum(max(0, size - found[name]) for name, size in sizes.items())
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    if missing > free:
+        raise UserError(
+            f"image_cache needs {missing / 1e9:.1f} GB in {folder.parent}, and {free / 1e9:.1f} are free; "
+            "make room, or leave it empty"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in sizes.items():
+        if found[name] != size:
+            with (folder / name).open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a mapped page without room ends the process
+                os.truncate(file.fileno(), size)

@@ -23,6 +23,8 @@ EXTENSIONS = (
     ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
 MAX_SIDE = 65_535  # of a JPEG; resizing an image of 1 x 89 million pixels would take 80 GB
+JPEG_START = b"\xff\xd8"
+MAX_JPEG_BYTES = 2**28  # of a file that is read at once
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # an MPO is a JPEG to Pillow
 
 Source = Union[str, "os.PathLike[str]", bytes]
@@ -54,12 +56,14 @@ def image_size(source: Source) -> tuple[int, int]:
         return image.height, image.width
 
 
-def read_content(source: Source) -> bytes:
-    """Return what a file holds. Raises `BadImageError` like `decode_image`."""
+def read_jpeg(source: Source) -> bytes | None:
+    """Return what a file holds that begins as a JPEG does and is no giant. Raises `BadImageError`."""
     if isinstance(source, bytes):
-        return source
+        return source if source.startswith(JPEG_START) else None
     with _named(source), open_regular(source) as file:
-        return file.read()
+        if os.fstat(file.fileno()).st_size > MAX_JPEG_BYTES or file.read(len(JPEG_START)) != JPEG_START:
+            return None
+        return JPEG_START + file.read(MAX_JPEG_BYTES)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class _Optimizer(nn.Optimizer):
         super().__init__(learning_rate, groups)
         self.scales = scales
 
-    def zeros(self, prefix: str) -> ParameterTuple:
+    def _zeros(self, prefix: str) -> ParameterTuple:
         """Return zeros of the parameters' shapes; `ParameterTuple.clone` copies the values first."""
         return ParameterTuple(
             Parameter(initializer("zeros", param.shape, param.dtype), name=f"{prefix}.{param.name}")
@@ -65,7 +65,7 @@ class Momentum(_Optimizer):
 
     def __init__(self, groups, learning_rate, scales, *, momentum: float):
         super().__init__(groups, learning_rate, scales)
-        self.moments = self.zeros("moments")
+        self.moments = self._zeros("moments")
         self.update = MomentumUpdate(momentum)
 
     def construct(self, gradients):
@@ -111,8 +111,8 @@ class AdamW(_Optimizer):
 
     def __init__(self, groups, learning_rate, scales, *, beta1: float, beta2: float, epsilon: float):
         super().__init__(groups, learning_rate, scales)
-        self.adam_m = self.zeros("adam_m")
-        self.adam_v = self.zeros("adam_v")
+        self.adam_m = self._zeros("adam_m")
+        self.adam_v = self._zeros("adam_v")
         beta1, beta2 = _in_float32("beta1", beta1), _in_float32("beta2", beta2)
         self.epsilon = epsilon
         self.update = AdamWUpdate(beta1, beta2)

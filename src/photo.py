@@ -15,14 +15,16 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from src.image_io import BadImageError, Source, opened, read_content, to_rgb
+from src.image_io import JPEG_START, BadImageError, Source, opened, read_jpeg, to_rgb
 from src.pixels import Box
 
-START, END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG
-FRAMES = (0xC0, 0xC1, 0xC2)  # the headers of sequential and progressive JPEGs, coded by Huffman
+END = b"\xff\xd9"  # of a JPEG
+PROGRESSIVE = 0xC2
+FRAMES = (0xC0, 0xC1, PROGRESSIVE)  # the headers of JPEGs coded by Huffman
 FACTORS = (8, 4, 2)
 STANDALONE = (0x00, 0x01, *range(0xD0, 0xDB), 0xFF)  # what no length follows, and the scan, where headers end
 GIANT = 2**26  # pixels from which Pillow may refuse an image as a decompression bomb
+MAX_SIDE = 65_500  # of libjpeg
 SMOOTHED = 2  # rows further down that colours of half the size are smoothed with
 REACH = 3  # a filter sees so many pixels, of image or result, beside the part; Lanczos, the others fewer
 
@@ -46,8 +48,8 @@ class Photo:
             BadImageError: see `decode_image`.
         """
         self._source, self._reduced = source, reduced
-        self._content = read_content(source)
-        self._frame = _find_frame(self._content)
+        self._content = read_jpeg(source)
+        self._frame = _find_frame(self._content) if self._content else None
         if self._frame:
             self.width, self.height = self._frame.width, self._frame.height
         else:
@@ -80,7 +82,7 @@ class Photo:
             image, factor = self._decoded(self._content, factor)  # what can be read as a whole is not broken
         return image, tuple(edge / factor for edge in box)
 
-    def _decoded(self, content: bytes, factor: int) -> tuple[Image.Image, int]:
+    def _decoded(self, content: bytes | None, factor: int) -> tuple[Image.Image, int]:
         """Return the image at 1 / `factor` of its size, or as it is, and what its sides were divided by."""
         with opened(self._source, content) as image:
             reduced = factor > 1 and image.draft(None, (image.width // factor, image.height // factor))
@@ -95,13 +97,14 @@ class _Frame:
     height: int
     width: int
     unit: int  # rows that are coded together
+    below: int  # rows further down that pixels depend on
 
     def cut_below(self, content: bytes, rows: int) -> bytes:
         """Return the file with a header that promises at least `rows` rows, and no more than it must.
 
         The decoder skips what follows until the end of the file.
         """
-        kept = -(-(rows + SMOOTHED) // self.unit) * self.unit
+        kept = -(-(rows + self.below) // self.unit) * self.unit
         if kept >= self.height:
             return content
         return content[: self.place] + kept.to_bytes(2, "big") + content[self.place + 2 :]
@@ -109,15 +112,19 @@ class _Frame:
 
 def _find_frame(content: bytes) -> _Frame | None:
     """Return None for what is no JPEG, or a rare kind, or a giant, or has no end, and so is broken."""
-    place = len(START)
-    if not (content.startswith(START) and content.endswith(END)):
+    place = len(JPEG_START)
+    if not (content.endswith(END)):
         return None
     while place + 20 < len(content) and content[place] == 0xFF and content[place + 1] not in STANDALONE:
         length = int.from_bytes(content[place + 2 : place + 4], "big")
         if content[place + 1] in FRAMES:
             # length (2 bytes), bits (1), height (2), width (2), components (1), and 3 bytes for each of them
             height, width = (int.from_bytes(content[place + i : place + i + 2], "big") for i in (5, 7))
-            rows = max([1, *(factors & 15 for factors in content[place + 11 : place + 2 + length : 3])])
-            return _Frame(place + 5, height, width, 8 * rows) if 0 < height * width < GIANT else None
+            unit = 8 * max([1, *(factors & 15 for factors in content[place + 11 : place + 2 + length : 3])])
+            # libjpeg smooths the blocks of a progressive JPEG that lacks its last scans, two units deep
+            below = 2 * unit if content[place + 1] == PROGRESSIVE else SMOOTHED
+            if max(height, width) > MAX_SIDE or not 0 < height * width < GIANT:
+                return None
+            return _Frame(place + 5, height, width, unit, below)
         place += 2 + length
     return None

@@ -20,6 +20,7 @@ from src.checkpoint import pretrained_file, read_record
 from src.class_map import check_class_order
 from src.context import Runtime, choose_amp_level
 from src.convert import RECORD_FORMAT
+from src.cpu_kernels.pixels import get_pixels
 from src.errors import MissingDataError, UserError
 from src.loader import EvalBatches, TrainStream
 from src.model_utils.config import config_from_yaml, config_to_yaml
@@ -131,7 +132,7 @@ def make_plan(cfg, start: Start | None, runtime: Runtime) -> Plan:
     indices = dataset.few_shot(cfg, samples)
     num_images = len(samples) if indices is None else len(indices)
     class_num = dataset.check_class_num(cfg.class_num, samples, allow_unused=cfg.allow_unused_classes)
-    place = {"rank": runtime.rank, "device_num": runtime.device_num}
+    place = {"rank": runtime.rank, "device_num": runtime.device_num, "pixels": get_pixels(cfg.cpu_kernels)}
     recipe = make_recipe(cfg, name, samples.typical_size(), num_images=num_images, source=source)
     stream = dataset.train_stream(cfg, samples, recipe, indices=indices, class_num=class_num, **place)
     batches = None

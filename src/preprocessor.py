@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from src import dataset
+from src.cpu_kernels.pixels import get_pixels
 from src.errors import UserError
 from src.infer_result import write_labels, write_tensors
 from src.loader import PADDING, EvalBatches
@@ -30,7 +31,8 @@ def preprocess(cfg) -> int:
     folder = Path(cfg.preprocess_path)
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty; choose another preprocess_path, or remove what is in it")
-    batches = dataset.eval_batches(cfg, samples, sidecar["preprocess"])
+    pixels = get_pixels(cfg.cpu_kernels)
+    batches = dataset.eval_batches(cfg, samples, sidecar["preprocess"], pixels=pixels)
     labels: dict[str, int] = {}
     count = write_tensors(folder, _rows(batches, samples, labels))
     if not count:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from benchmarks import machine, serving
+from benchmarks import machine, run, serving
 from benchmarks.rounds import Row, WorkerError, in_turn, table
 
 ROOT = Path(__file__).parents[1]
@@ -84,14 +85,14 @@ def test_what_is_missing_for_serving_is_named(monkeypatch, tmp_path):
 
 
 def test_the_program_tells_its_latency_memory_and_errors(tmp_path):
-    program = serving.Program(tmp_path / "net.mindir", tmp_path, size=2)
+    command = serving.program(tmp_path / "net.mindir", tmp_path, size=2)
+    assert command[0].endswith("out/infer")
     assert len(list((tmp_path / "tensors").iterdir())) == serving.IMAGES
-    program._command = ["echo", "latency: p50 12.5 ms"]
+    program = serving.Program(["echo", "latency: p50 12.5 ms"])
     assert program.times(2) == [0.0125, 0.0125]
     assert program.peak_memory() > 1e5
-    program._command = ["bash", "-c", "echo no such model; exit 3"]
     with pytest.raises(WorkerError, match="ended with 3: no such model"):
-        program.times(1)
+        serving.Program(["bash", "-c", "echo no such model; exit 3"]).times(1)
 
 
 def test_the_heading_names_what_both_sides_have():
@@ -101,7 +102,29 @@ def test_the_heading_names_what_both_sides_have():
     assert "beside" not in machine.heading(None)
 
 
-def test_a_busy_machine_is_noticed():
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as spinning:
-        assert machine.busy(0.5) > 0.5
-        spinning.kill()
+def test_a_busy_machine_is_noticed(monkeypatch):
+    cores = os.cpu_count()
+    for idle, expected in ((0.1 * cores, 0), (0, cores)):
+        readings = iter([5.0, 5.0 + idle])
+        monkeypatch.setattr(machine, "_idle", lambda readings=readings: next(readings))
+        assert machine.busy(0.1) == pytest.approx(expected, abs=0.2 * cores)
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_is_timed(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["--json", "none/such/all.json"])
+    assert "the folder of --json none/such/all.json does not exist" in capsys.readouterr().err
+
+
+def test_what_was_measured_before_an_error_or_ctrl_c_is_printed(monkeypatch, capsys, tmp_path):
+    for error, code in ((KeyboardInterrupt(), 130), (WorkerError("it fell"), 1)):
+
+        def rows(_, error=error):
+            yield Row("train", "net", "s", [2.0])
+            raise error
+
+        monkeypatch.setattr(run.Benchmark, "train", rows)
+        path = tmp_path / "all.json"
+        assert run.main(["--quick", "--torch-python", "/bin/false", "--json", str(path)]) == code
+        assert "| train: net | 2 s |" in capsys.readouterr().out
+        assert json.loads(path.read_text())["rows"][0]["ours"] == [2.0]

@@ -335,6 +335,7 @@ def test_nothing_is_compiled_where_it_cannot_be(how, said, caplog):
 
 
 def test_without_a_compiler_one_line_says_so(caplog, monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "_told", set())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     net = get_network("bit_tiny", num_classes=3)

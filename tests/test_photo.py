@@ -1,4 +1,5 @@
 import io
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -74,11 +75,40 @@ def decoded_sizes(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_no_pixel_depends_on_where_the_file_is_cut(kind):
+    content = encoded(picture(), **KINDS[kind])
+    whole = Image.open(io.BytesIO(content)).convert("RGB")
+    for bottom in range(1, 131):
+        box = (0, max(0, bottom - 9), 97, bottom)
+        for size in ((97, 9), (40, 3)):
+            for resample in (Image.Resampling.BILINEAR, Image.Resampling.LANCZOS):
+                assert np.array_equal(
+                    resized(Photo(content), size, resample, box), whole.resize(size, resample, box)
+                )
+
+
+@pytest.mark.parametrize("subsampling", ["4:2:0", "4:4:4"])
+@pytest.mark.parametrize("scans", [1, 3, 5, 8])
+def test_a_progressive_file_without_its_last_scans_gives_the_same_pixels(subsampling, scans):
+    """libjpeg then smooths over blocks, which reaches further down."""
+    content = encoded(picture(), progressive=True, subsampling=subsampling)
+    starts = [at for at in range(len(content) - 1) if content[at : at + 2] == b"\xff\xda"]
+    assert len(starts) > scans
+    short = content[: starts[scans]] + b"\xff\xd9"
+    whole = Image.open(io.BytesIO(short)).convert("RGB")
+    for bottom in range(5, 131, 7):
+        box = (0, 0, 97, bottom)
+        found = resized(Photo(short), (97, bottom), Image.Resampling.BILINEAR, box)
+        assert np.array_equal(found, whole.resize((97, bottom), Image.Resampling.BILINEAR, box))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("bottom", "bound"), [(1, 16), (17, 32), (90, 112)])
 def test_little_more_is_decoded_than_the_part(kind, bottom, bound, monkeypatch):
     photo, sizes = Photo(encoded(picture(), **KINDS[kind])), decoded_sizes(monkeypatch)
     resized(photo, (97, bottom), Image.Resampling.BILINEAR, (0, 0, 97, bottom))
-    assert bottom <= sizes[0][1] <= bound
+    more = 32 if kind == "progressive" else 0
+    assert bottom <= sizes[0][1] <= min(131, bound + more)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +117,26 @@ def test_little_more_is_decoded_than_the_part(kind, bottom, bound, monkeypatch):
 def test_what_is_no_image_is_refused_at_once(content):
     with pytest.raises(BadImageError, match=f"of {len(content)} bytes"):
         Photo(content)
+
+
+def test_of_a_giant_little_is_read(tmp_path):
+    path = tmp_path / "giant.jpg"
+    with path.open("wb") as file:
+        file.write(b"\xff\xd8")
+        file.truncate(3 << 30)
+    tracemalloc.start()
+    with pytest.raises(BadImageError, match=r"giant\.jpg"):
+        Photo(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**28
+    tracemalloc.stop()
+
+
+def test_a_height_that_libjpeg_refuses_is_refused_whatever_part_is_shown():
+    content = bytearray(encoded(picture("L")))
+    frame = content.index(b"\xff\xc0")
+    content[frame + 5 : frame + 7] = (65_520).to_bytes(2, "big")
+    assert not is_read(decode_image, content)
+    assert not is_read(part, content)
 
 
 def test_a_decompression_bomb_is_refused_whatever_part_is_shown():

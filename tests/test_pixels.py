@@ -15,8 +15,10 @@ from support import colour_folder
 
 from src import dataset
 from src.cpu_kernels import build
+from src.cpu_kernels.install import install_cpu_kernels
 from src.cpu_kernels.pixels import FILTERS, CompiledPixels, get_pixels
 from src.model_utils.config import load_config
+from src.network import get_network
 from src.pixels import INTERPOLATIONS, PLAIN
 from src.recipe import make_recipe
 
@@ -27,7 +29,7 @@ horizontal_first = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def compiled():
-    return CompiledPixels(build.library())
+    return CompiledPixels(build.load())
 
 
 def noise(width, height, seed=0):
@@ -134,6 +136,25 @@ def test_normalising_gives_the_bits_of_numpy(compiled, channels, mirrored):
         assert np.array_equal(compiled.normalise(pixels, mean, std), out)
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 4), (3, 9, 8), (4, 8, 8), (3, 64)])
+def test_a_result_of_another_shape_is_not_written(compiled, shape):
+    memory = np.full(4000, 7, np.float32)
+    out = memory[: int(np.prod(shape))].reshape(shape)
+    with pytest.raises(ValueError, match="broadcast"):
+        compiled.normalise(np.zeros((8, 8, 3), np.uint8), (1, 2, 3), (4, 5, 6), out=out)
+    assert (memory == 7).all()
+
+
+def test_statistics_and_channels_of_another_number_are_not_read_beyond_their_end(compiled):
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    for mean, std in (((1, 2), (4, 5, 6)), ((1, 2, 3), (4, 5))):
+        with pytest.raises(ValueError, match="reshape"):
+            compiled.normalise(pixels, mean, std)
+    for other in (pixels[:, :, :1], np.zeros((0, 8, 3), np.uint8)):
+        expected = PLAIN.normalise(other, (1, 2, 3), (4, 5, 6))
+        assert np.array_equal(compiled.normalise(other, (1, 2, 3), (4, 5, 6)), expected)
+
+
 def test_other_layouts_are_left_to_numpy(compiled):
     rng, statistics = np.random.default_rng(0), ((1, 2, 3), (4, 5, 6))
     batch = rng.integers(0, 256, (2, 4, 5, 3), np.uint8)
@@ -158,19 +179,29 @@ def test_a_pillow_that_resizes_differently_is_noticed_and_used(compiled, monkeyp
         Image.Image, "resize", lambda image, *a: Image.fromarray(np.asarray(resize(image, *a)) ^ 1)
     )
     assert get_pixels(wanted=True) is PLAIN
-    assert f"Pillow {PIL.__version__}, which is not the pinned one" in caplog.text
+    assert f"Pillow {PIL.__version__} and NumPy prepare the images: its pixels differ" in caplog.text
 
 
-def test_without_a_compiler_one_line_says_so(monkeypatch, caplog, tmp_path):
+def test_without_a_compiler_one_line_says_so_for_all_operators(monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(build, "_told", set())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert get_pixels(wanted=True) is PLAIN
+    for _ in range(2):
+        assert get_pixels(wanted=True) is PLAIN
+    net = get_network("bit_tiny", num_classes=2)
+    assert not install_cpu_kernels(net, wanted=True, device_target="CPU")
     (line,) = caplog.messages
-    assert line.startswith(
-        "cpu_kernels: Pillow and NumPy prepare the images, more slowly: there is no C++ comp"
-    )
+    assert "Pillow's and NumPy's slower operators are used: there is no C++ compiler" in line
     assert get_pixels(wanted=False) is PLAIN
-    assert len(caplog.messages) == 1
+
+
+def test_a_damaged_library_is_told_and_not_used(monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(build, "_told", set())
+    monkeypatch.setattr(build, "library", lambda: tmp_path / "damaged.so")
+    (tmp_path / "damaged.so").write_bytes(b"no library")
+    assert get_pixels(wanted=True) is PLAIN
+    assert f"cannot load {tmp_path / 'damaged.so'}" in caplog.text
+    assert "; remove it" in caplog.text
 
 
 @horizontal_first
@@ -180,19 +211,27 @@ def test_training_and_evaluation_get_the_same_images_with_and_without(tmp_path, 
     for part in ("train", "val"):
         colour_folder(root / part)
     batches = []
-    for wanted in (True, False):
-        keys = {"dataset_path": root, "cpu_kernels": wanted, "batch_size": 6, **augment}
+    calls = []
+
+    class Counted(CompiledPixels):
+        def resize(self, *args):
+            calls.append(args)
+            return super().resize(*args)
+
+    for pixels in (Counted(build.load()), PLAIN):
+        keys = {"dataset_path": root, "batch_size": 6, **augment}
         cfg = load_config([f"--{key}={value}" for key, value in keys.items()])
         samples = dataset.open_train(cfg)
         recipe = make_recipe(cfg, "bit_tiny", (20, 24), num_images=12, source={})
-        stream = dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3)
+        stream = dataset.train_stream(cfg, samples, recipe, indices=None, class_num=3, pixels=pixels)
         how = {"eval_image_size": (20, 24), "eval_crop_ratio": 0.9, "interpolation": "BICUBIC"}
         how |= {"image_mean": recipe.image_mean, "image_std": recipe.image_std}
         evaluated = dataset.open_eval(cfg, None)
-        batches.append([*stream.iterate(0, 3), *dataset.eval_batches(cfg, evaluated, how)])
-    for (images, labels), (others, _) in zip(*batches):
+        batches.append([*stream.iterate(0, 3), *dataset.eval_batches(cfg, evaluated, how, pixels=pixels)])
+    assert len(calls) == 3 * 6 + 12
+    for (images, labels), (others, same) in zip(*batches):
         assert np.array_equal(images, others)
-        assert len(images) == len(labels)
+        assert np.array_equal(labels, same)
 
 
 def test_the_pipeline_needs_no_mindspore(tmp_path):

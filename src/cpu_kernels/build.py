@@ -6,6 +6,7 @@ code is made for them) and MindSpore's version, if there is one.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import importlib.metadata
@@ -28,6 +29,7 @@ FLAGS = (
     "-fopenmp-simd", "-fvisibility=hidden", "-shared", "-fPIC", "-pthread",
 )  # fmt: skip
 LIBRARY = "libcpu_kernels.so"
+_told: set[str] = set()
 
 
 class BuildError(Exception):
@@ -56,6 +58,22 @@ def library() -> Path:
     except OSError as error:
         raise BuildError(f"cannot write {target.parent}: {error.strerror or error}") from None
     return target
+
+
+def load() -> ctypes.CDLL:
+    """Load the built library, see `library`. Raises `BuildError`, also for one that is damaged."""
+    path = library()
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"cannot load {path}: {error}; remove it") from None
+
+
+def tell(error: BuildError) -> None:
+    """Say in the log that there are no compiled operators, and why; the same reason once a process."""
+    if str(error) not in _told:
+        _told.add(str(error))
+        log.warning("cpu_kernels: MindSpore's, Pillow's and NumPy's slower operators are used: %s", error)
 
 
 def _compiler() -> str:

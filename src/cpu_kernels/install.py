@@ -12,8 +12,7 @@ from typing import Callable
 from mindspore import nn
 
 from src import bit_operators, optimizer, train_step, vit_operators
-from src.cpu_kernels import bit_cells, plain_cells, update_cells, vit_cells
-from src.cpu_kernels.build import BuildError
+from src.cpu_kernels import bit_cells, build, plain_cells, update_cells, vit_cells
 from src.cpu_kernels.library import Library
 
 log = logging.getLogger(__name__)
@@ -76,8 +75,8 @@ def install_cpu_kernels(
 def _library(device_num: int) -> Library | None:
     try:
         return Library(max(1, len(os.sched_getaffinity(0)) // device_num))
-    except BuildError as error:
-        log.warning("cpu_kernels: MindSpore's own, slower operators are used: %s", error)
+    except build.BuildError as error:
+        build.tell(error)
         return None
 
 

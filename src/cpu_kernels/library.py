@@ -29,8 +29,7 @@ class Library:
     """
 
     def __init__(self, threads: int):
-        self.path = build.library()
-        self._loaded = ctypes.CDLL(str(self.path))
+        self.path, self._loaded = build.library(), build.load()
         start = self._loaded.cpu_kernels_start
         start.argtypes = [ctypes.c_char_p, ctypes.c_int]
         folder = Path(ms.__file__).parent / "lib"

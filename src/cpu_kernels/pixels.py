@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import PIL
@@ -31,13 +30,12 @@ def get_pixels(wanted: bool) -> Pixels:
     if not wanted:
         return PLAIN
     try:
-        compiled = CompiledPixels(build.library())
+        compiled = CompiledPixels(build.load())
     except build.BuildError as error:
-        reason = str(error).splitlines()[0]
-        log.warning("cpu_kernels: Pillow and NumPy prepare the images, more slowly: %s", reason)
+        build.tell(error)
         return PLAIN
     if not compiled.agrees_with_pillow():
-        log.info("cpu_kernels: Pillow %s, which is not the pinned one, resizes the images", PIL.__version__)
+        log.info("cpu_kernels: Pillow %s and NumPy prepare the images: its pixels differ", PIL.__version__)
         return PLAIN
     return compiled
 
@@ -45,10 +43,9 @@ def get_pixels(wanted: bool) -> Pixels:
 class CompiledPixels(Pixels):
     """The functions of the built library; what they cannot do is left to `Pixels`."""
 
-    def __init__(self, library: Path):
-        loaded = ctypes.CDLL(str(library))
+    def __init__(self, library: ctypes.CDLL):
         address, number = ctypes.c_void_p, ctypes.c_int
-        self._resample, self._normalise = loaded.resample, loaded.normalise
+        self._resample, self._normalise = library.resample, library.normalise
         part = ctypes.POINTER(ctypes.c_float)
         self._resample.argtypes = [address, number, number, part, number, number, number, address]
         strides = [ctypes.c_int64, ctypes.c_int64]
@@ -84,23 +81,27 @@ class CompiledPixels(Pixels):
         out: np.ndarray | None = None,
     ) -> np.ndarray:
         """As `Pixels.normalise`."""
-        if pixels.ndim != 3 or pixels.strides[1] not in STEPS or pixels.strides[2] != 1:
+        if pixels.ndim != 3 or pixels.dtype != np.uint8 or pixels.shape[2] != 3:
             return super().normalise(pixels, mean, std, out)
-        height, width, _ = pixels.shape
-        out = np.empty((3, height, width), np.float32) if out is None else out
-        if pixels.dtype != np.uint8 or out.dtype != np.float32 or not out.flags.c_contiguous:
+        height, width, _ = shape = pixels.shape
+        result = np.empty((3, height, width), np.float32) if out is None else out
+        fits = result.shape == (3, height, width) and result.dtype == np.float32 and result.flags.c_contiguous
+        statistics = [np.array(values, np.float32) for values in (mean, std)]
+        known = pixels.strides[1] in STEPS and pixels.strides[2] == 1 and statistics[0].shape == (3,)
+        if not fits or not known or statistics[1].shape != (3,) or 0 in shape:
             return super().normalise(pixels, mean, std, out)
-        values = [np.array(numbers, np.float32) for numbers in (mean, std)]
-        addresses = [array.ctypes.data for array in (*values, out)]
+        addresses = [array.ctypes.data for array in (*statistics, result)]
         self._normalise(pixels.ctypes.data, height, width, *pixels.strides[:2], *addresses)
-        return out
+        return result
 
     def agrees_with_pillow(self) -> bool:
-        """Whether this Pillow resizes as the one that is pinned; 13 changed the order of its two passes."""
+        """Whether this Pillow does as the pinned one; 13 changed the order in which it filters."""
         image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (97, 31, 3), np.uint8))
         boxes = (None, (1, 2.5, 30, 90))
         cases = [(size, name, box) for size in ((5, 29), (40, 50)) for name in FILTERS for box in boxes]
-        return all(np.array_equal(self.resize(image, *case), PLAIN.resize(image, *case)) for case in cases)
+        return np.array_equal(self.array(image), PLAIN.array(image)) and all(
+            np.array_equal(self.resize(image, *case), PLAIN.resize(image, *case)) for case in cases
+        )
 
 
 class _Memory:
@@ -121,8 +122,9 @@ _ArrowArray._fields_ = [
     ("children", ctypes.POINTER(ctypes.POINTER(_ArrowArray))),
     *((name, ctypes.c_void_p) for name in ("dictionary", "release", "private_data")),
 ]
-_content = ctypes.pythonapi.PyCapsule_GetPointer
-_content.argtypes, _content.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+_content = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 def _memory_of(image: Image.Image) -> np.ndarray | None:

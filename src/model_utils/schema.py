@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
             choices=("BILINEAR", "BICUBIC", "NEAREST", "LANCZOS")),
         Key("image_mean", "triple", None, "RGB mean in 0..255; null: the checkpoint's, else the network's"),
         Key("image_std", "triple", None, "RGB deviation in 0..255; null: as for image_mean", "> 0"),
-        Key("reduced_decoding", "bool", True, "training: decode large JPEGs at 1/2, 1/4 or 1/8 of the size, "
+        Key("reduced_decoding", "bool", False, "training: decode large JPEGs at 1/2, 1/4 or 1/8 of the size, "
             "as far as the crop keeps its pixels"),
         Key("image_cache", "path", "", "folder that keeps the resized training images, for later passes and "
             "runs; with train_resize_size alone"),

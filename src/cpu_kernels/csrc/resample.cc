@@ -29,9 +29,7 @@ constexpr int kBits = 22;
 constexpr int kStored = 4;  // bytes of a pixel in Pillow's memory: red, green, blue, unused
 constexpr int kPair = 2;    // pixels that are filtered at once
 
-typedef uint8_t Bytes __attribute__((vector_size(kPair * kStored)));
 typedef int32_t Sums __attribute__((vector_size(kPair * kStored * sizeof(int32_t))));
-typedef uint8_t PixelBytes __attribute__((vector_size(kStored)));
 typedef int32_t PixelSums __attribute__((vector_size(kStored * sizeof(int32_t))));
 
 ROUNDS_EACH_TIME double Bilinear(double x) {
@@ -90,18 +88,26 @@ inline Sums Widened(const uint8_t *place) {
 #if defined(__AVX2__)  // GCC takes the vector apart
   return reinterpret_cast<Sums>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(place))));
 #else
-  Bytes bytes;
-  std::memcpy(&bytes, place, sizeof(bytes));
-  return __builtin_convertvector(bytes, Sums);
+  Sums sums;
+  for (int i = 0; i < kPair * kStored; ++i) sums[i] = place[i];
+  return sums;
 #endif
 }
 
-// The sums, shifted back and cut off at 0 and 255.
+// Writes the sums, shifted back and cut off at 0 and 255, as bytes.
 template <class Vector>
-inline Vector Rounded(Vector sums) {
+inline void Round(Vector sums, uint8_t *to) {
   sums >>= kBits;
   sums = sums < 0 ? Vector{} : sums;
-  return sums > 255 ? Vector{} + 255 : sums;
+  sums = sums > 255 ? Vector{} + 255 : sums;
+  constexpr int kValues = sizeof(Vector) / sizeof(int32_t);
+#if defined(__clang__) || __GNUC__ >= 9
+  typedef uint8_t Bytes __attribute__((vector_size(kValues)));
+  const Bytes bytes = __builtin_convertvector(sums, Bytes);
+  std::memcpy(to, &bytes, sizeof(bytes));
+#else
+  for (int i = 0; i < kValues; ++i) to[i] = static_cast<uint8_t>(sums[i]);
+#endif
 }
 
 // The weights of two pixels each, as vectors; of an odd number the last is in the upper half of a vector that
@@ -140,9 +146,7 @@ void FilterRows(const Pairs &pairs, int columns, const uint8_t *const *from, uin
     for (int row = 0; row < kRows; ++row) {
       PixelSums halves[kPair];
       std::memcpy(halves, &sums[row], sizeof(halves));
-      const PixelSums pixel = Rounded(halves[0] + halves[1] + (1 << (kBits - 1)));
-      const PixelBytes bytes = __builtin_convertvector(pixel, PixelBytes);
-      std::memcpy(to[row] + column * kStored, &bytes, sizeof(bytes));
+      Round(halves[0] + halves[1] + (1 << (kBits - 1)), to[row] + column * kStored);
     }
   }
 }
@@ -158,14 +162,11 @@ void FilterColumns(const int32_t *weights, int count, const uint8_t *from, int c
     for (int tap = 0; tap < count; ++tap) {
       const uint8_t *row = from + tap * row_bytes + static_cast<size_t>(column) * kStored;
       for (int chunk = 0; chunk < kChunks; ++chunk) {
-        sums[chunk] += Widened(row + chunk * sizeof(Bytes)) * weights[tap];
+        sums[chunk] += Widened(row + chunk * kPair * kStored) * weights[tap];
       }
     }
     uint8_t pixels[kStored * kPair * kChunks];
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const Bytes bytes = __builtin_convertvector(Rounded(sums[chunk]), Bytes);
-      std::memcpy(pixels + chunk * sizeof(bytes), &bytes, sizeof(bytes));
-    }
+    for (int chunk = 0; chunk < kChunks; ++chunk) Round(sums[chunk], pixels + chunk * kPair * kStored);
     const int end = std::min(step, columns - column);
     for (int i = 0; i < end; ++i) std::memcpy(to + 3 * (column + i), pixels + kStored * i, 3);
   }
