@@ -13,6 +13,8 @@ from support import colour_folder
 
 from src.weight_file import open_weights
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[1]
 RUNS = {
     "bit": ["--backbone=bit_tiny", "--lr_max=0.003", "--mixup=0.4", "--batch_split=2", "--clip_norm=0.5"],

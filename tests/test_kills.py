@@ -29,6 +29,8 @@ def test_training_that_is_killed_at_random_moments_ends_like_undisturbed_trainin
     assert sum(ended.values()) > 1
 
 
+pytestmark = pytest.mark.alone
+
 WRITER = """
 import sys, numpy as np
 from src.array_io import Weight

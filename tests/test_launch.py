@@ -27,6 +27,8 @@ from src.model_utils import launching
 from src.model_utils.launching import Plan, choose_port
 from src.model_utils.rank_table import Device
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def folder(tmp_path):

@@ -21,6 +21,8 @@ from launched import (
 
 from src.model_utils import processes
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -122,7 +124,7 @@ def test_a_second_signal_kills_at_once(folder):
 
 
 def test_under_msrun_a_failing_rank_ends_all_and_gives_its_code(folder):
-    body = "if rank == '1': print('oh no'); sys.exit(7)\nwait()"
+    body = "if rank == '1': time.sleep(1); print('oh no'); sys.exit(7)\nwait()"  # the other has begun, too
     code, _, err = run(folder, DISTRIBUTE, "2", "my config.yml", body=body)
     assert code == 7
     assert "oh no\nerror: rank 1 ended with code 7" in err
