@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import threading
@@ -86,6 +87,8 @@ class StopSignals:
             with self._lock:
                 if self._noted and not self.signum:  # the watcher has yet to read of it
                     self.signum, self._claimed = self._noted, True
+                elif not self.signum and _interrupted():
+                    self.signum = signal.SIGINT.value
                 self._raised |= self.signum != 0  # whoever ends the block need not be told again
                 self._deferred = False
 
@@ -128,8 +131,8 @@ class StopSignals:
         return True
 
     def _arrived(self, reader: socket.socket) -> list[int]:
-        found = signal.sigtimedwait({signal.SIGINT}, POLL_SECONDS)
-        numbers = [found.si_signo] if found else []
+        select.select([reader], [], [], POLL_SECONDS)
+        numbers = [signal.SIGINT.value] if _interrupted() else []
         with contextlib.suppress(BlockingIOError):
             numbers += [number for number in reader.recv(64) if number == signal.SIGTERM]
         if self._passed_on and signal.SIGTERM in numbers:
@@ -152,3 +155,8 @@ class StopSignals:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _interrupted() -> bool:
+    """Take a SIGINT that waits. With a timeout Python returns garbage if SIGCONT cuts it short."""
+    return signal.sigtimedwait({signal.SIGINT}, 0) is not None

@@ -21,6 +21,7 @@ from src.model_utils import launching
 from src.weight_file import open_weights, write_weights
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.alone
 
 
 def test_training_that_is_killed_at_random_moments_ends_like_undisturbed_training(tmp_path):
@@ -28,8 +29,6 @@ def test_training_that_is_killed_at_random_moments_ends_like_undisturbed_trainin
     assert ended[0] == 1
     assert sum(ended.values()) > 1
 
-
-pytestmark = pytest.mark.alone
 
 WRITER = """
 import sys, numpy as np

@@ -183,3 +183,18 @@ def test_the_block_leaves_everything_as_it_was():
         atexit.register(after)
     """)
     assert program.end()[:2] == (0, "True True set() 1\n")
+
+
+def test_a_program_that_is_stopped_and_continued_goes_on():
+    """Waiting for a signal is interrupted then; Ctrl-Z and fg must not end a run."""
+    program = Program("""
+        def main():
+            ready()
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                time.sleep(0.05)
+            print("went on", signals.signum, flush=True)
+    """)
+    for _ in range(4):
+        program.send(signal.SIGSTOP, signal.SIGCONT)
+    assert program.end()[:2] == (0, "went on 0\n")
