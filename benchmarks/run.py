@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,13 +59,15 @@ class Benchmark:
 
     def pipeline(self) -> Iterator[Row]:
         """Images a second."""
-        for augment in (False, True):
+        for augment, reduced in ((False, False), (True, False), (False, True), (True, True)):
             keys = {
                 "backbone": "vit_base_patch32", "dataset_path": str(self.images), "batch_size": 32,
                 "train_image_size": 224, "crop_min": 0.05, "opt": "momentum", "autoaugment": augment,
+                "reduced_decoding": reduced,
             }  # fmt: skip
             case = {"part": "pipeline", "size": 224, "batches": 2 if self.quick else 12, "keys": keys}
             name = "with AutoAugment" if augment else "random resized crop"
+            name += ", reduced decoding" if reduced else ""
             ours, theirs, _ = self._times(case, count=1 if self.quick else 2)
             yield Row("pipeline", name, "images/s", ours, theirs, 1.5)
 
@@ -144,16 +148,22 @@ def main(argv=None) -> int:
     """Run the parts that were asked for and print the table."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.json and not Path(arguments.json).absolute().parent.is_dir():
-        parser.error(f"the folder of --json {arguments.json} does not exist; make it first")
+    if arguments.json and (
+        Path(arguments.json).is_dir() or not Path(arguments.json).absolute().parent.is_dir()
+    ):
+        parser.error(f"--json {arguments.json} is a folder, or its folder does not exist; name a file")
+    if arguments.images and not Path(arguments.images).is_dir():
+        parser.error(f"there is no folder --images {arguments.images}")
+    if not shutil.which(arguments.torch_python):
+        parser.error(f"there is no Python --torch-python {arguments.torch_python}")
     if not _has_torch(arguments.torch_python):
         print(f"{arguments.torch_python} has no torch and timm: our side alone is timed", file=sys.stderr)
         arguments.torch_python = None
-    heading = machine.heading(arguments.torch_python)
-    print(heading, "", sep="\n", flush=True)
-    others = machine.busy()
+    heading, others = machine.heading(arguments.torch_python), machine.busy()
     if others > QUIET:
-        print(f"other programs keep {others:.1f} cores busy: do not trust these times", file=sys.stderr)
+        heading += f"; other programs kept {others:.1f} cores busy: do not trust these times"
+    print(heading, "", sep="\n", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the workers, too
     rows, code = [], 0
     try:
         for row in _measured(arguments):
@@ -192,7 +202,9 @@ def _parser() -> argparse.ArgumentParser:
         description=f"{__doc__} A ratio above 1 says that we are faster, or smaller. Parts: {parts}."
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help="these parts; default: all")
-    parser.add_argument("--repeats", type=int, default=4, help="rounds of A B A B that count; default: 4")
+    parser.add_argument(
+        "--repeats", type=_positive, default=4, help="rounds of A B A B that count; default: 4"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="small batches, one round: whether it runs at all"
     )
@@ -206,10 +218,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _positive(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
+
+
 def _has_torch(python: str) -> bool:
-    return not subprocess.run(
-        [python, "-c", "import torch, timm"], capture_output=True, check=False
-    ).returncode
+    done = subprocess.run(
+        [python, "-c", "import torch, timm; print('both')"], capture_output=True, check=False
+    )
+    return done.stdout.endswith(b"both\n")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from src.user_cache import user_cache
 
 ENABLE, PATH = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"  # what MindSpore reads
 SOURCE = Path(__file__).parent
+LAST_FILE = "*.hash"  # that MindSpore writes when a graph is whole
 KEPT = 20  # graphs; those that were not used for longest go
 
 
@@ -61,8 +62,9 @@ class CompileCache(Callback):
     def on_train_step_end(self, run_context) -> None:
         """Turn it off after the first step, and keep the graph."""
         if self._on and self._made is not None:
-            with contextlib.suppress(OSError):  # another process was faster
-                self._made.rename(self._place)
+            if any(self._made.rglob(LAST_FILE)):  # a full disk has none
+                with contextlib.suppress(OSError):  # another process was faster
+                    self._made.rename(self._place)
         elif self._on:
             with contextlib.suppress(OSError):
                 os.utime(self._place)

@@ -119,10 +119,13 @@ def _take_room(folder: Path, sizes: Mapping[str, int]) -> None:
     free = shutil.disk_usage(existing).free
     if missing > free:
         raise UserError(
-            f"image_cache needs {missing / 1e9:.1f} GB in {folder.parent}, and {free / 1e9:.1f} are free; "
+            f"image_cache needs {missing / 1e6:,.1f} MB in {folder.parent}, and {free / 1e6:,.1f} are free; "
             "make room, or leave it empty"
         )
     folder.mkdir(parents=True, exist_ok=True)
+    if found["pixels"] != sizes["pixels"] and found["checksums"]:
+        (folder / "checksums").unlink()  # of pixels that were lost
+        found["checksums"] = 0
     for name, size in sizes.items():
         if found[name] != size:
             with (folder / name).open("ab") as file:

@@ -61,9 +61,10 @@ def read_jpeg(source: Source) -> bytes | None:
     if isinstance(source, bytes):
         return source if source.startswith(JPEG_START) else None
     with _named(source), open_regular(source) as file:
-        if os.fstat(file.fileno()).st_size > MAX_JPEG_BYTES or file.read(len(JPEG_START)) != JPEG_START:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_JPEG_BYTES or file.read(len(JPEG_START)) != JPEG_START:
             return None
-        return JPEG_START + file.read(MAX_JPEG_BYTES)
+        return JPEG_START + file.read(max(0, size - len(JPEG_START)))
 
 
 @contextmanager

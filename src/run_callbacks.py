@@ -68,7 +68,7 @@ def run_callbacks(
         ask=learner.step.ask_to_stop,
         signals=signals,
         device_num=plan.runtime.device_num,
-        max_steps=cfg.max_steps,
+        max_steps=cfg.max_steps if (cfg.max_steps or 0) < len(plan.lr) else None,  # its end is no stop
         max_minutes=cfg.max_minutes,
         begun=begun,
     )

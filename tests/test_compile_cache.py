@@ -29,14 +29,14 @@ def test_a_graph_is_kept_when_its_step_has_run(cache):
     one = CompileCache(["a"])
     one.on_train_begin(None)
     made = Path(os.environ[PATH])
-    (made / "graph").write_text("")
+    (made / "graph.hash").write_text("")
     assert os.environ[ENABLE] == "1"
     assert made.name.startswith(".new-")
     one.on_train_step_end(None)
     assert ENABLE not in os.environ
     assert PATH not in os.environ
     (kept,) = cache.iterdir()
-    assert list(kept.iterdir()) == [kept / "graph"]
+    assert list(kept.iterdir()) == [kept / "graph.hash"]
 
 
 def test_a_graph_whose_step_failed_is_not_kept(cache):
@@ -47,6 +47,14 @@ def test_a_graph_whose_step_failed_is_not_kept(cache):
     assert not list(cache.iterdir())
 
 
+def test_a_graph_that_a_full_disk_cut_short_is_not_kept(cache):
+    one = CompileCache(["a"])
+    one.on_train_begin(None)
+    Path(os.environ[PATH], "graph.mindir").write_text("")
+    one.on_train_step_end(None)
+    assert not list(cache.iterdir())
+
+
 def test_a_kept_graph_is_found_by_the_same_facts_alone(cache):
     places = []
     for facts in (["a", 1], ["a", 1], ["a", 2]):
@@ -54,6 +62,7 @@ def test_a_kept_graph_is_found_by_the_same_facts_alone(cache):
         one = CompileCache(facts)
         one.on_train_begin(None)
         places.append(Path(os.environ[PATH]).name.startswith(".new-"))
+        Path(os.environ[PATH], "graph.hash").write_text("")
         one.on_train_step_end(None)
     assert places == [True, False, True]
 

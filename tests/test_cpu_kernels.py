@@ -354,6 +354,48 @@ def test_the_error_of_the_compiler_is_shown(monkeypatch, tmp_path):
     assert not list(tmp_path.rglob("*.so"))
 
 
+@pytest.mark.parametrize(
+    ("cxx", "said"),
+    [("false", "false failed: code 1, and no library"), ("true", "true failed: code 0, and no library"),
+     ("none-such g++", "CXX, none-such, was not found")],
+)  # fmt: skip
+def test_a_compiler_that_does_not_work_is_tried_once_and_named(cxx, said, monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", cxx)
+    caplog.set_level("INFO")
+    for _ in range(3):
+        with pytest.raises(build.BuildError, match=said):
+            build.library()
+    assert caplog.text.count("compiling the operators") == (said[0] != "C")
+
+
+def test_words_of_cxx_are_passed_on(monkeypatch, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "one.cc").write_text("#ifndef WANTED\n#error not wanted\n#endif\n")
+    monkeypatch.setattr(build, "SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(build.BuildError, match="not wanted"):
+        build.library()
+    monkeypatch.setenv("CXX", "g++ -DWANTED")
+    assert build.library().is_file()
+
+
+@pytest.mark.parametrize("damage", [b"", b"no library", None])
+def test_a_damaged_library_is_built_anew(damage, monkeypatch, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    exported = 'extern "C" __attribute__((visibility("default")))'
+    (source / "one.cc").write_text(f"{exported} int one() {{ return 1; }}\n")
+    monkeypatch.setattr(build, "SOURCE", source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = build.library()
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] if damage is None else damage)
+    assert build.load().one() == 1
+    assert path.read_bytes() == content
+
+
 def test_the_cache_is_keyed_by_all_that_shapes_the_library(monkeypatch, tmp_path, caplog):
     source = tmp_path / "source"
     source.mkdir()
@@ -402,7 +444,7 @@ def test_two_processes_build_once_and_both_compute(tmp_path):
 def test_kernels_called_by_several_threads_at_once_do_not_race(tmp_path):
     """The thread sanitizer ends the program at the first race; the results are compared, too."""
     folder = Path(__file__).parent
-    compiler = build._compiler()
+    (compiler,) = build._compiler()
     program, gemm = tmp_path / "race", tmp_path / "libgemm.so"
     flags = ["-std=c++17", "-O1", "-fsanitize=thread", "-fopenmp-simd", "-pthread"]
     sources = [folder / "race.cc", *build.SOURCE.glob("*.cc")]

@@ -156,7 +156,7 @@ def test_threads_and_two_openings_share_it(root):
 
 def test_a_disk_without_room_is_told_before_anything_is_written(root, monkeypatch):
     monkeypatch.setattr(image_cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
-    with pytest.raises(UserError, match=r"needs 0\.0 GB in .*cache.*make room"):
+    with pytest.raises(UserError, match=r"needs 0\.0 MB in .*cache.*make room"):
         cache_of(root)
     assert not (root.parent / "cache").exists()
 

@@ -13,6 +13,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -29,7 +30,9 @@ FLAGS = (
     "-fopenmp-simd", "-fvisibility=hidden", "-shared", "-fPIC", "-pthread",
 )  # fmt: skip
 LIBRARY = "libcpu_kernels.so"
+SUM = ".sha256"
 _told: set[str] = set()
+_failed: dict[Path, BuildError] = {}  # in this process, which does not try again
 
 
 class BuildError(Exception):
@@ -44,20 +47,38 @@ def library() -> Path:
     """
     compiler = _compiler()
     target = user_cache("kernels") / _key(compiler) / LIBRARY
-    if target.is_file():
+    if _is_whole(target):
         return target
+    if target in _failed:
+        raise _failed[target]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (target.parent / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other processes wait for the one that builds
-            if not target.is_file():
+            if not _is_whole(target):
                 log.info(
                     "cpu_kernels: compiling the operators, once for this machine, into %s", target.parent
                 )
                 _build(compiler, target)
     except OSError as error:
-        raise BuildError(f"cannot write {target.parent}: {error.strerror or error}") from None
+        _failed[target] = BuildError(f"cannot write {target.parent}: {error.strerror or error}")
+    except BuildError as error:
+        _failed[target] = error
+    if target in _failed:
+        raise _failed[target]
     return target
+
+
+def _is_whole(target: Path) -> bool:
+    """Whether the library is there, with the checksum that was noted when it was built."""
+    try:
+        return _checksum(target) == target.with_suffix(SUM).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def load() -> ctypes.CDLL:
@@ -76,20 +97,25 @@ def tell(error: BuildError) -> None:
         log.warning("cpu_kernels: MindSpore's, Pillow's and NumPy's slower operators are used: %s", error)
 
 
-def _compiler() -> str:
-    for name in (os.environ.get("CXX"), *COMPILERS):
-        path = shutil.which(name) if name else None
-        if path:
-            return path
-    raise BuildError(f"there is no C++ compiler ({', '.join(COMPILERS)}, or the environment's CXX)")
+def _compiler() -> list[str]:
+    """The words of the environment's CXX, or the path of the first compiler that is there."""
+    asked = shlex.split(os.environ.get("CXX", ""))
+    if asked:
+        if not shutil.which(asked[0]):
+            raise BuildError(f"the environment's CXX, {asked[0]}, was not found")
+        return asked
+    found = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if not found:
+        raise BuildError(f"there is no C++ compiler ({', '.join(COMPILERS)}, or the environment's CXX)")
+    return [found]
 
 
-def _key(compiler: str) -> str:
+def _key(compiler: list[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    version = _run([compiler, "--version"]).stdout
-    for fact in (*FLAGS, compiler, version, _mindspore(), platform.machine(), _processor()):
+    version = _run([*compiler, "--version"]).stdout
+    for fact in (*FLAGS, *compiler, version, _mindspore(), platform.machine(), _processor()):
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -111,13 +137,17 @@ def _processor() -> str:
     return next((line for line in lines if line.split(":")[0].strip() in ("flags", "Features")), "")
 
 
-def _build(compiler: str, target: Path) -> None:
+def _build(compiler: list[str], target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / LIBRARY
         sources = sorted(str(path) for path in SOURCE.glob("*.cc"))
-        result = _run([compiler, *FLAGS, *sources, "-o", str(made), "-ldl"])
-        if result.returncode:
-            raise BuildError(f"{compiler} failed:\n{result.stderr.strip()}")
+        result = _run([*compiler, *FLAGS, *sources, "-o", str(made), "-ldl"])
+        if result.returncode or not made.is_file():
+            said = (
+                " | ".join(result.stderr.strip().splitlines()) or f"code {result.returncode}, and no library"
+            )
+            raise BuildError(f"{' '.join(compiler)} failed: {said}")
+        target.with_suffix(SUM).write_text(_checksum(made), encoding="ascii")
         made.replace(target)
 
 
