@@ -246,3 +246,17 @@ def test_each_rank_drops_other_elements(images, tmp_path, monkeypatch):
     with pytest.raises(ReachedError) as reached:
         learner.make_learner(plan)
     assert reached.value.args == (6, 1)
+
+
+def test_max_steps_at_the_end_of_the_run_is_its_end_and_is_evaluated(images, tmp_path):
+    keys = {
+        **COMMON,
+        **RUNS["bit"],
+        "dataset_path": images,
+        "save_checkpoint_path": tmp_path,
+        "run_name": "r",
+    }
+    keys.update(schedule_steps="1,2", max_steps=1)
+    train(config(**keys))
+    result = train(config(resume=tmp_path / "r", device_target="CPU", max_steps=2))
+    assert result.last["samples"] == 9
