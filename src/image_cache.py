@@ -6,12 +6,13 @@ each pass. The file holds them as they are, so that nothing that is learnt chang
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -73,9 +74,14 @@ class ImageCache:
         path = folder / f"{size[0]}x{size[1]}-{key.hexdigest()[:16]}"
         shape = (len(samples), *size, 3)
         try:
-            _take_room(path, {"checksums": 4 * shape[0], "pixels": int(np.prod(shape, dtype=np.int64))})
-            self._sums = np.memmap(path / "checksums", "<u4", "r+", shape=shape[:1])
-            self._pixels = np.memmap(path / "pixels", np.uint8, "r+", shape=shape)
+            sizes = {"checksums": 4 * shape[0], "pixels": int(np.prod(shape, dtype=np.int64))}
+            _check_room(path, sizes)
+            path.mkdir(parents=True, exist_ok=True)
+            with (path / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # other ranks wait for the one that makes the files
+                _take_room(path, sizes)
+                self._sums = np.memmap(path / "checksums", "<u4", "r+", shape=shape[:1])
+                self._pixels = np.memmap(path / "pixels", np.uint8, "r+", shape=shape)
         except OSError as error:
             raise UserError(f"image_cache cannot be kept in {folder}: {error.strerror or error}") from None
         cached, others = np.count_nonzero(self._sums), sum(other.is_dir() for other in folder.iterdir()) - 1
@@ -111,9 +117,14 @@ def _checksum(pixels: np.ndarray) -> int:
     return zlib.crc32(pixels) or 1
 
 
-def _take_room(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Make files of zeros, of these bytes, where they are missing; their room on the disk is taken now."""
-    found = {name: (folder / name).stat().st_size if (folder / name).exists() else 0 for name in sizes}
+def _lengths(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    paths = {name: folder / name for name in names}
+    return {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
+
+
+def _check_room(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Raise `UserError` if files of these bytes do not fit onto the disk."""
+    found = _lengths(folder, sizes)
     missing = sum(max(0, size - found[name]) for name, size in sizes.items())
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(existing).free
@@ -122,7 +133,11 @@ def _take_room(folder: Path, sizes: Mapping[str, int]) -> None:
             f"image_cache needs {missing / 1e6:,.1f} MB in {folder.parent}, and {free / 1e6:,.1f} are free; "
             "make room, or leave it empty"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _take_room(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Make files of zeros where they are missing; their room on the disk is taken now."""
+    found = _lengths(folder, sizes)
     if found["pixels"] != sizes["pixels"] and found["checksums"]:
         (folder / "checksums").unlink()  # of pixels that were lost
         found["checksums"] = 0

@@ -154,6 +154,14 @@ def test_threads_and_two_openings_share_it(root):
             assert all(map(np.array_equal, pool.map(cache.image, [*range(12)] * 5), expected * 5))
 
 
+def test_ranks_that_begin_it_at_once_do_not_take_its_files_from_each_other(root):
+    with ThreadPoolExecutor(8) as pool:
+        for side in range(5, 25):
+            caches = [cache for _, cache in pool.map(lambda _, s=side: cache_of(root, (s, s)), range(8))]
+            caches[0].image(1)
+            assert all(cache._sums[1] for cache in caches)  # one and the same file
+
+
 def test_a_disk_without_room_is_told_before_anything_is_written(root, monkeypatch):
     monkeypatch.setattr(image_cache.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
     with pytest.raises(UserError, match=r"needs 0\.0 MB in .*cache.*make room"):

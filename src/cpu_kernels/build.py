@@ -81,9 +81,8 @@ def _checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def load() -> ctypes.CDLL:
-    """Load the built library, see `library`. Raises `BuildError`, also for one that is damaged."""
-    path = library()
+def load(path: Path) -> ctypes.CDLL:
+    """Load what `library` returned. Raises `BuildError` if it cannot be loaded."""
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

@@ -29,7 +29,8 @@ class Library:
     """
 
     def __init__(self, threads: int):
-        self.path, self._loaded = build.library(), build.load()
+        self.path = build.library()
+        self._loaded = build.load(self.path)
         start = self._loaded.cpu_kernels_start
         start.argtypes = [ctypes.c_char_p, ctypes.c_int]
         folder = Path(ms.__file__).parent / "lib"

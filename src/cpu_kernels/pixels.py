@@ -30,7 +30,7 @@ def get_pixels(wanted: bool) -> Pixels:
     if not wanted:
         return PLAIN
     try:
-        compiled = CompiledPixels(build.load())
+        compiled = CompiledPixels(build.load(build.library()))
     except build.BuildError as error:
         build.tell(error)
         return PLAIN
